@@ -1,0 +1,57 @@
+package metrics
+
+import (
+	"cmp"
+	"runtime"
+	"runtime/debug"
+)
+
+// unknown stands for a fact that the binary doesn't carry.
+const unknown = "unknown"
+
+// version overrides what the Go toolchain recorded. It is for builds without the
+// repository at hand (an image built from an archive) and is set by the linker:
+//
+//	-ldflags "-X github.com/mcp-sidecar/mcp-sidecar/metrics.version=v1.2.3"
+var version string //nolint:gochecknoglobals // the linker can set nothing else, and no code writes it
+
+// Build says which program this is. Unknown facts are "unknown", never empty.
+type Build struct {
+	// Version is the module version, e.g. "v1.2.3", or a pseudo-version between
+	// two tags.
+	Version string
+	// Revision is the commit that was built.
+	Revision string
+	// GoVersion is the toolchain's version, e.g. "go1.26.0".
+	GoVersion string
+}
+
+// ReadBuild returns the facts that the Go toolchain recorded in the running
+// binary.
+func ReadBuild() Build {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+
+	return readBuild(info, version)
+}
+
+func readBuild(info *debug.BuildInfo, override string) Build {
+	b := Build{Version: override}
+	if b.Version == "" && info.Main.Version != "(devel)" {
+		b.Version = info.Main.Version
+	}
+
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			b.Revision = s.Value
+		}
+	}
+
+	b.Version = cmp.Or(b.Version, unknown)
+	b.Revision = cmp.Or(b.Revision, unknown)
+	b.GoVersion = cmp.Or(info.GoVersion, runtime.Version())
+
+	return b
+}
