@@ -1,0 +1,495 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// scanner walks JSON text without decoding it. It accepts the grammar of RFC
+// 8259 and leaves two things open where nothing is acted on: strings may hold
+// invalid UTF-8, and names may repeat.
+type scanner struct {
+	b     []byte
+	i     int
+	depth int      // containers that are open around i
+	first bool     // the next key is the first of its object
+	buf   [64]byte // holds a key that had escapes; none that is acted on is longer
+}
+
+// peek skips white space and returns the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	for s.i < len(s.b) {
+		c := s.b[s.i]
+		if c > ' ' || c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			return c
+		}
+		s.i++
+	}
+	return 0
+}
+
+// open enters the object at i.
+func (s *scanner) open() {
+	s.i++
+	s.depth++
+	s.first = true
+}
+
+// key reads the next key of the open object and its colon; more is false when
+// the object ended, which leaves it. The key is valid until the next one.
+func (s *scanner) key() (key []byte, more bool, err error) {
+	c := s.peek()
+	switch {
+	case c == '}':
+		s.i++
+		s.depth--
+		s.first = false
+		return nil, false, nil
+	case s.first:
+	case c == ',':
+		s.i++
+		c = s.peek()
+	default:
+		return nil, false, errSyntax
+	}
+	s.first = false
+	if c != '"' {
+		return nil, false, errSyntax
+	}
+	start := s.i
+	escaped, err := s.str()
+	if err != nil {
+		return nil, false, err
+	}
+	key = s.b[start+1 : s.i-1]
+	if !utf8.Valid(key) {
+		return nil, false, errEncoding
+	}
+	if escaped {
+		key = unescape(s.buf[:0], key)
+	}
+	if s.peek() != ':' {
+		return nil, false, errSyntax
+	}
+	s.i++
+	return key, true, nil
+}
+
+// value skips the value at i and returns its first byte and its range.
+func (s *scanner) value() (byte, span, error) {
+	first := s.peek()
+	start := s.i
+	err := s.skip()
+	return first, span{start, s.i}, err
+}
+
+// skip moves past one value of any kind. It is iterative: a bit for each open
+// container tells objects from arrays, so that deep nesting costs no memory.
+func (s *scanner) skip() error {
+	var objects [maxNesting/64 + 1]uint64
+	depth := 0
+	for {
+		switch c := s.peek(); c {
+		case '{', '[':
+			if s.depth+depth >= maxNesting {
+				return errNesting
+			}
+			s.i++
+			word, bit := &objects[depth/64], uint64(1)<<(depth%64)
+			depth++
+			if c == '{' {
+				*word |= bit
+				if s.peek() != '}' {
+					if err := s.name(); err != nil {
+						return err
+					}
+					continue
+				}
+			} else {
+				*word &^= bit
+				if s.peek() != ']' {
+					continue
+				}
+			}
+			s.i++
+			depth--
+		case '"':
+			if _, err := s.str(); err != nil {
+				return err
+			}
+		case 't':
+			if err := s.literal("true"); err != nil {
+				return err
+			}
+		case 'f':
+			if err := s.literal("false"); err != nil {
+				return err
+			}
+		case 'n':
+			if err := s.literal("null"); err != nil {
+				return err
+			}
+		default:
+			if err := s.number(); err != nil {
+				return err
+			}
+		}
+		// A value ended: so may the containers around it.
+		for {
+			if depth == 0 {
+				return nil
+			}
+			object := objects[(depth-1)/64]>>((depth-1)%64)&1 == 1
+			c := s.peek()
+			if c == ',' {
+				s.i++
+				if object {
+					s.peek()
+					if err := s.name(); err != nil {
+						return err
+					}
+				}
+				break
+			}
+			if object && c != '}' || !object && c != ']' {
+				return errSyntax
+			}
+			s.i++
+			depth--
+		}
+	}
+}
+
+// name skips a key and its colon.
+func (s *scanner) name() error {
+	if _, err := s.str(); err != nil {
+		return err
+	}
+	if s.peek() != ':' {
+		return errSyntax
+	}
+	s.i++
+	return nil
+}
+
+func (s *scanner) literal(want string) error {
+	if end := s.i + len(want); end <= len(s.b) && string(s.b[s.i:end]) == want {
+		s.i = end
+		return nil
+	}
+	return errSyntax
+}
+
+// str skips the string at i and tells whether it has escapes.
+func (s *scanner) str() (escaped bool, err error) {
+	if s.i >= len(s.b) || s.b[s.i] != '"' {
+		return false, errSyntax
+	}
+	b, i := s.b, s.i+1
+	for {
+		// Eight bytes at a time while none of them is a quote, a backslash or
+		// a control byte.
+		for i+8 <= len(b) && plain(binary.LittleEndian.Uint64(b[i:])) {
+			i += 8
+		}
+		if i >= len(b) {
+			return escaped, errSyntax
+		}
+		switch c := b[i]; {
+		case c == '"':
+			s.i = i + 1
+			return escaped, nil
+		case c < ' ':
+			return escaped, errSyntax
+		case c == '\\':
+			escaped = true
+			n := escapeLen(b[i:])
+			if n == 0 {
+				return escaped, errSyntax
+			}
+			i += n
+		default:
+			i++
+		}
+	}
+}
+
+// plain reports whether none of eight bytes is a quote, a backslash or below
+// 0x20. It may say no for other bytes (0x80 and above), never yes wrongly.
+func plain(w uint64) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quote := w ^ ones*'"'
+	slash := w ^ ones*'\\'
+	return ((w-ones*' ')|(quote-ones)|(slash-ones)|w)&highs == 0
+}
+
+// escapeLen returns the length of the escape sequence at the start of b, 0 when
+// it is malformed.
+func escapeLen(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if _, ok := hex4(b[2:]); ok {
+			return 6
+		}
+	}
+	return 0
+}
+
+func hex4(b []byte) (rune, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	var r rune
+	for _, c := range b[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+// number skips the number at i.
+func (s *scanner) number() error {
+	if s.i < len(s.b) && s.b[s.i] == '-' {
+		s.i++
+	}
+	zero := s.i < len(s.b) && s.b[s.i] == '0'
+	if n := s.digits(); n == 0 || zero && n > 1 {
+		return errSyntax
+	}
+	if s.i < len(s.b) && s.b[s.i] == '.' {
+		s.i++
+		if s.digits() == 0 {
+			return errSyntax
+		}
+	}
+	if s.i < len(s.b) && s.b[s.i]|0x20 == 'e' {
+		s.i++
+		if s.i < len(s.b) && (s.b[s.i] == '+' || s.b[s.i] == '-') {
+			s.i++
+		}
+		if s.digits() == 0 {
+			return errSyntax
+		}
+	}
+	return nil
+}
+
+func (s *scanner) digits() int {
+	start := s.i
+	for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' {
+		s.i++
+	}
+	return s.i - start
+}
+
+// unescape appends the content of a string (without its quotes, known to be
+// well formed) to dst. Half a surrogate pair becomes U+FFFD.
+func unescape(dst, content []byte) []byte {
+	for i := 0; i < len(content); {
+		c := content[i]
+		if c != '\\' {
+			dst = append(dst, c)
+			i++
+			continue
+		}
+		switch c := content[i+1]; c {
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		case 'u':
+			r, _ := hex4(content[i+2:])
+			i += 6
+			if utf16.IsSurrogate(r) {
+				low := rune(-1)
+				if i+6 <= len(content) && content[i] == '\\' && content[i+1] == 'u' {
+					low, _ = hex4(content[i+2:])
+				}
+				if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+					i += 6
+				}
+			}
+			dst = utf8.AppendRune(dst, r)
+			continue
+		default:
+			dst = append(dst, c)
+		}
+		i += 2
+	}
+	return dst
+}
+
+// text decodes a raw JSON string; anything else is "".
+func text(raw []byte) (string, error) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", nil
+	}
+	content := raw[1 : len(raw)-1]
+	ascii := true
+	for _, c := range content {
+		if c == '\\' || c >= utf8.RuneSelf {
+			ascii = false
+			break
+		}
+	}
+	if ascii {
+		return string(content), nil
+	}
+	if !utf8.Valid(content) {
+		return "", errEncoding
+	}
+	return string(unescape(nil, content)), nil
+}
+
+// match finds a key among names: the bit of its position, and whether it is
+// spelled exactly so or only looks alike; 0 when it is none of them.
+func match(key []byte, names []string) (bit member, exact bool) {
+	for i, name := range names {
+		if string(key) == name {
+			return 1 << i, true
+		}
+	}
+	for i, name := range names {
+		if alike(key, name) {
+			return 1 << i, false
+		}
+	}
+	return 0, false
+}
+
+// alike reports whether some decoder that ignores case takes key for the ASCII
+// name: equal under Unicode simple folding (which knows the long s and the
+// Kelvin sign), or under the upper-casing of the two Turkish letters i.
+func alike(key []byte, name string) bool {
+	if len(key) < len(name) {
+		return false
+	}
+	for i := range len(name) {
+		if len(key) == 0 {
+			return false
+		}
+		c, n := rune(key[0]), 1
+		if c >= utf8.RuneSelf {
+			c, n = utf8.DecodeRune(key)
+			switch c {
+			case 'ſ':
+				c = 's'
+			case 'K':
+				c = 'k'
+			case 'İ', 'ı':
+				c = 'i'
+			}
+		}
+		if lower(c) != lower(rune(name[i])) {
+			return false
+		}
+		key = key[n:]
+	}
+	return len(key) == 0
+}
+
+func lower(c rune) rune {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+func bitIndex(bit member) int { return bits.TrailingZeros32(uint32(bit)) }
+
+// methodName decodes a method without allocating for the usual ones.
+func methodName(content []byte) (string, error) {
+	switch string(content) {
+	case "tools/call":
+		return "tools/call", nil
+	case "tools/list":
+		return "tools/list", nil
+	case "initialize":
+		return "initialize", nil
+	case "notifications/initialized":
+		return "notifications/initialized", nil
+	case "notifications/cancelled":
+		return "notifications/cancelled", nil
+	case "notifications/progress":
+		return "notifications/progress", nil
+	case "ping":
+		return "ping", nil
+	case "resources/read":
+		return "resources/read", nil
+	case "prompts/get":
+		return "prompts/get", nil
+	}
+	if !utf8.Valid(content) {
+		return "", errEncoding
+	}
+	return string(unescape(nil, content)), nil
+}
+
+// errorCode reads the code of a raw JSON-RPC error object, 0 when there is no
+// integer to be had, or more than one.
+func errorCode(raw []byte) int64 {
+	s := scanner{b: raw}
+	v, ok := s.find("code")
+	if !ok {
+		return 0
+	}
+	code, err := strconv.ParseInt(string(v.of(raw)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return code
+}
+
+// find looks in the object at i for a member that appears exactly once, and
+// leaves the object.
+func (s *scanner) find(name string) (span, bool) {
+	if s.peek() != '{' {
+		return span{}, false
+	}
+	var (
+		found span
+		n     int
+	)
+	s.open()
+	for {
+		key, more, err := s.key()
+		if err != nil {
+			return span{}, false
+		}
+		if !more {
+			return found, n == 1
+		}
+		match := string(key) == name
+		_, v, err := s.value()
+		if err != nil {
+			return span{}, false
+		}
+		if match {
+			found = v
+			n++
+		}
+	}
+}
