@@ -10,10 +10,10 @@ import (
 const unknown = "unknown"
 
 // version overrides what the Go toolchain recorded. It is for builds without the
-// repository at hand (an image built from an archive) and is set by the linker:
+// repository at hand (an image built from an archive) and set by the linker only:
 //
 //	-ldflags "-X github.com/mcp-sidecar/mcp-sidecar/metrics.version=v1.2.3"
-var version string //nolint:gochecknoglobals // the linker can set nothing else, and no code writes it
+var version string
 
 // Build says which program this is. Unknown facts are "unknown", never empty.
 type Build struct {

@@ -8,24 +8,24 @@ import (
 func TestMethod(t *testing.T) {
 	t.Parallel()
 
-	tests := map[string]string{
-		"tools/call":                         "tools/call",
-		"initialize":                         "initialize",
-		"server/discover":                    "server/discover",
-		"subscriptions/listen":               "subscriptions/listen",
-		"tasks/update":                       "tasks/update",
-		"notifications/tools/list_changed":   "notifications/tools/list_changed",
-		"":                                   "other",
-		"other":                              "other",
-		"Tools/Call":                         "other",
-		"tools/call ":                        "other",
-		"tools/call\n":                       "other",
-		"x-vendor/anything":                  "other",
-		"tools/call/123e4567-e89b-12d3-a456": "other",
+	tests := []struct{ in, want string }{
+		{"tools/call", "tools/call"},
+		{"initialize", "initialize"},
+		{"server/discover", "server/discover"},
+		{"subscriptions/listen", "subscriptions/listen"},
+		{"tasks/update", "tasks/update"},
+		{"notifications/tools/list_changed", "notifications/tools/list_changed"},
+		{"", "other"},
+		{"other", "other"},
+		{"Tools/Call", "other"},
+		{"tools/call ", "other"},
+		{"tools/call\n", "other"},
+		{"x-vendor/anything", "other"},
+		{"tools/call/123e4567-e89b-12d3-a456", "other"},
 	}
-	for in, want := range tests {
-		if got := Method(in); got != want {
-			t.Errorf("Method(%q) = %q, want %q", in, got, want)
+	for _, tt := range tests {
+		if got := Method(tt.in); got != tt.want {
+			t.Errorf("Method(%q) = %q, want %q", tt.in, got, tt.want)
 		}
 	}
 }
