@@ -1,0 +1,110 @@
+# Everything a developer runs. `make help` lists it; CI runs the same targets (.ci/run).
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Set these on the command line: make test PKG=./proxy/... RUN=TestName
+PKG := ./...
+RUN := .
+FUZZTIME := 10s
+BENCH_COUNT := 1
+RACE_COUNT := 5
+
+# The race detector needs cgo. Go turns cgo off where it finds no C compiler.
+RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+# Tools live outside the tree, so that a fresh clone finds them built. Their versions are in tools/go.mod.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mcp-sidecar
+GOLANGCI_VERSION := $(shell sed -n 's,^\tgithub.com/golangci/golangci-lint/v2 \(v[^ ]*\).*,\1,p' tools/go.mod)
+GOLANGCI := $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION)-$(shell go env GOVERSION)
+
+##@ Build and test
+
+.PHONY: build
+build: ## Build bin/mcp-sidecar, statically linked
+	CGO_ENABLED=0 go build -trimpath -o bin/mcp-sidecar ./cmd/mcp-sidecar
+
+.PHONY: test
+test: race-notice ## Run all tests with the race detector (needs only Go; PKG and RUN narrow it)
+	go test $(RACE) -shuffle=on -run '$(RUN)' $(PKG)
+
+.PHONY: test-short
+test-short: ## Run the quick tests, without the race detector
+	go test -short -shuffle=on -run '$(RUN)' $(PKG)
+
+.PHONY: race
+race: race-notice ## Run the tests RACE_COUNT times over, to find rare races
+	go test $(RACE) -shuffle=on -count=$(RACE_COUNT) -run '$(RUN)' $(PKG)
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME each (10s)
+	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | while IFS=: read -r file func; do \
+		name=$${func#func }; dir=$$(dirname "$$file"); \
+		echo "fuzzing $$dir $$name"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; \
+	done
+
+.PHONY: bench
+bench: ## Run the benchmarks BENCH_COUNT times (compare two runs with benchstat)
+	go test -run '^$$' -bench . -benchmem -count=$(BENCH_COUNT) $(PKG)
+
+.PHONY: cover
+cover: ## Measure the test coverage; the profile is cover.out
+	go test -short -coverpkg=./... -coverprofile=cover.out $(PKG)
+	go tool cover -func=cover.out | tail -n 1
+
+.PHONY: e2e
+e2e: race-notice ## Run the end-to-end tests with real processes
+	go test $(RACE) -count=1 -tags e2e ./e2e/...
+
+.PHONY: demo
+demo: ## Show a redeployment from start to end in this terminal
+	go run ./cmd/mcp-sidecar demo
+
+##@ Check
+
+.PHONY: lint
+lint: $(GOLANGCI) ## Run the linters
+	$(GOLANGCI) run
+
+.PHONY: fmt
+fmt: $(GOLANGCI) ## Format all Go files
+	$(GOLANGCI) fmt
+
+.PHONY: tidy-check
+tidy-check: ## Check that go.mod and go.sum are tidy and that the modules are what go.sum says
+	go mod tidy -diff
+	go -C tools mod tidy -diff
+	go mod verify
+
+.PHONY: docs-check
+docs-check: ## Check that the links between the documents lead somewhere
+	go -C tools test ./docscheck
+	go -C tools run ./docscheck ..
+
+.PHONY: ci
+ci: ## Run all that CI runs
+	CI=true bash .ci/run
+
+##@ Other
+
+.PHONY: clean
+clean: ## Remove what the other targets built
+	rm -rf bin dist cover.out
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: race-notice
+race-notice:
+	@$(if $(RACE),:,echo "No C compiler was found: testing without the race detector. Install gcc or clang to have it." >&2)
+
+$(GOLANGCI): tools/go.mod
+	@mkdir -p $(@D)
+	@echo "building golangci-lint $(GOLANGCI_VERSION), once" >&2
+	CGO_ENABLED=0 go -C tools build -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
