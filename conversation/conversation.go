@@ -52,11 +52,16 @@ type Conversation struct {
 func (c Conversation) Clone() Conversation {
 	c.Servers = maps.Clone(c.Servers)
 	c.Tried = maps.Clone(c.Tried)
-	if c.LastError != nil {
-		e := *c.LastError
-		c.LastError = &e
-	}
+	c.LastError = cloneFailure(c.LastError)
 	return c
+}
+
+func cloneFailure(f *Failure) *Failure {
+	if f == nil {
+		return nil
+	}
+	clone := *f
+	return &clone
 }
 
 // Refreshed records a successful refresh that began when the conversation looked like began: applied has what is now known, by server.

@@ -1,142 +1,244 @@
 package conversation
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
-var errTODO = errors.New("not implemented yet")
+// defaultAgentServer is the agent server of registrations that name none, where several are configured.
+const defaultAgentServer = "default"
 
 // Registry knows every conversation and what each needs. See the package comment.
+//
+// Memory leads: what traffic tells is noted there at once and written by Run. What is asked for (Register, Update, Refresh, Remove) is
+// written before the call returns, one write at a time per conversation, by compare-and-swap; if the store can't take it, it counts in memory
+// and Run writes it later.
 type Registry struct {
-	changed chan struct{}
+	store   Store
+	log     *slog.Logger
+	metrics *Metrics
+	clock   clock
+
+	changed chan struct{} // see Changed
+	kick    chan struct{} // tells Run that something waits to be written
+
+	seed      maphash.Seed
+	stripes   [128]sync.Mutex // one store write at a time per conversation; taken before mu
+	genMu     sync.Mutex      // one store write at a time about generations; taken before mu
+	unsaved   atomic.Bool     // some generation isn't in the store
+	storeDown atomic.Bool     // the last write failed
+
+	mu          sync.Mutex
+	cfg         RegistryConfig
+	servers     map[string]struct{} // those of cfg
+	entries     map[ID]*entry
+	order       []*entry // by id
+	due         dueHeap
+	generations map[string]*offer
+	dirty       map[ID]struct{}
+	touched     []ID
+	removed     map[ID]removal
+	stats       *stats
+}
+
+// removal remembers a conversation that was removed.
+type removal struct {
+	until    stamp  // traffic doesn't register it again before
+	pending  bool   // the store still has it
+	revision uint64 // there
 }
 
 // NewRegistry returns an empty registry. Call Load before use, and Run for as long as it is used.
 func NewRegistry(cfg RegistryConfig, d RegistryDeps) (*Registry, error) {
-	return &Registry{changed: make(chan struct{}, 1)}, cfg.validate()
+	if d.Store == nil {
+		return nil, errors.New("conversation registry: a store is required")
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.Metrics == nil {
+		d.Metrics = NewMetrics(nil)
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	r := &Registry{
+		store:       d.Store,
+		log:         d.Logger.With("component", "conversation"),
+		metrics:     d.Metrics,
+		clock:       newClock(d.Now),
+		changed:     make(chan struct{}, 1),
+		kick:        make(chan struct{}, 1),
+		seed:        maphash.MakeSeed(),
+		entries:     make(map[ID]*entry),
+		generations: make(map[string]*offer),
+		dirty:       make(map[ID]struct{}),
+		removed:     make(map[ID]removal),
+	}
+	if err := r.SetConfig(cfg); err != nil {
+		return nil, err
+	}
+	d.Metrics.conversations.registry.Store(r)
+	return r, nil
 }
 
-// SetConfig replaces the configuration.
-func (r *Registry) SetConfig(cfg RegistryConfig) error { return errTODO }
-
-// Load reads everything that the store has.
-func (r *Registry) Load(ctx context.Context) error { return errTODO }
-
-// Run writes what waits to be written and forgets registrations whose time is over, until ctx ends; then it writes once more.
-func (r *Registry) Run(ctx context.Context) error { return errTODO }
-
-// Registration asks for a conversation to be known.
-type Registration struct {
-	ID          ID
-	AgentServer string        // "" on a renewal keeps the one it has, else the only configured one, or "default"
-	Servers     []string      // none on a renewal keeps those it has, else every configured one
-	Source      Source        // config and admin replace the servers, others add to them
-	CreatedAt   time.Time     // when the agent server created it; zero when unknown
-	LastActive  time.Time     // its last activity as the agent server tells it; zero when unknown
-	TTL         time.Duration // 0 is the default of the source
-	By          string        // the agent server whose token is used; "" is the operator
+// SetConfig replaces the configuration. Conversations of servers and agent servers that are no longer there are kept, but need nothing.
+func (r *Registry) SetConfig(cfg RegistryConfig) error {
+	if err := cfg.validate(); err != nil {
+		return fmt.Errorf("conversation registry: %w", err)
+	}
+	cfg.Servers = slices.Clone(cfg.Servers)
+	cfg.AgentServers = maps.Clone(cfg.AgentServers)
+	slices.Sort(cfg.Servers)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cfg = cfg
+	r.servers = make(map[string]struct{}, len(cfg.Servers))
+	for _, s := range cfg.Servers {
+		r.servers[s] = struct{}{}
+	}
+	r.stats = nil
+	r.rebuildDue()
+	return nil
 }
 
-// Register registers a conversation or renews its registration. Errors wrap ErrInvalid, ErrForbidden or *UnknownNameError.
-func (r *Registry) Register(ctx context.Context, reg Registration) (c Conversation, created bool, err error) {
-	return Conversation{}, false, errTODO
+// Load reads everything that the store has. It is called once, before anything else is done with the registry.
+func (r *Registry) Load(ctx context.Context) error {
+	r.mu.Lock()
+	servers := r.cfg.Servers
+	r.mu.Unlock()
+	for _, server := range servers {
+		g, err := r.store.Generation(ctx, server)
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return fmt.Errorf("loading the generation of server %q: %w", server, err)
+		default:
+			r.publish(g)
+		}
+	}
+
+	now := r.clock.now()
+	entries := make(map[ID]*entry)
+	var order []*entry
+	for c, err := range r.store.All(ctx) {
+		if err != nil {
+			if c.ID == "" {
+				return fmt.Errorf("loading conversations: %w", err)
+			}
+			r.log.Error("conversation left out: its stored record can't be read", "conversation", c.ID, "err", err)
+			continue
+		}
+		e := &entry{version: 1, pos: -1}
+		e.set(loaded(c, now), r.clock)
+		entries[e.id] = e
+		order = append(order, e)
+	}
+	slices.SortFunc(order, func(a, b *entry) int { return cmp.Compare(a.id, b.id) })
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries, r.order, r.stats = entries, slices.Clip(order), nil
+	r.rebuildDue()
+	return nil
 }
 
-// Remove forgets a conversation. Traffic doesn't register it again for a while. ErrNotFound if there is none.
-func (r *Registry) Remove(ctx context.Context, id ID) error { return errTODO }
+// maxStoredWait bounds the wait for a next attempt that was stored by an earlier process, maybe by another clock.
+const maxStoredWait = 10 * time.Minute
 
-// Get returns a conversation, or ErrNotFound.
-func (r *Registry) Get(id ID) (View, error) { return View{}, errTODO }
-
-// Query selects conversations; empty fields select all.
-type Query struct {
-	State       State
-	Server      string
-	AgentServer string
-	Cursor      string // Page.Next of the page before
-	Limit       int    // 0 is 100
+// loaded corrects times that lie in the future: the clock was wrong then, or it is now.
+func loaded(c Conversation, now time.Time) Conversation {
+	if c.LastActive.After(now) {
+		c.LastActive = now
+	}
+	if c.RenewedAt.After(now) {
+		c.RenewedAt = now
+	}
+	if limit := now.Add(maxStoredWait); c.NextAttempt.After(limit) {
+		c.NextAttempt = limit
+	}
+	return c
 }
 
-// Page is a part of a list.
-type Page struct {
-	Items []View `json:"items"`
-	Next  string `json:"next,omitempty"` // cursor of the next page, "" on the last one
+// config returns the present configuration. The maps and slices in it are never changed.
+func (r *Registry) config() RegistryConfig {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cfg
 }
 
-// List returns conversations ordered by id. A cursor stays valid whatever is added or removed meanwhile.
-func (r *Registry) List(q Query) (Page, error) { return Page{}, errTODO }
-
-// Settle says which tools a server offers, after its list has settled. An unchanged hash keeps the generation, any other begins the next one.
-// changed tells that a generation took the place of another, so it is false for the very first of a server. The error is about ctx and
-// arguments only: without the store the generation holds in memory and is written later.
-func (r *Registry) Settle(ctx context.Context, server, hash string, tools map[string]string, at time.Time) (g Generation, changed bool, err error) {
-	return Generation{}, false, errTODO
+// insert adds an entry to memory. mu is held.
+func (r *Registry) insert(e *entry) {
+	e.pos = -1
+	r.entries[e.id] = e
+	i, _ := slices.BinarySearchFunc(r.order, e.id, func(o *entry, id ID) int { return cmp.Compare(o.id, id) })
+	r.order = slices.Insert(r.order, i, e)
+	r.reindex(e)
 }
 
-// Swapped begins a new generation of a server with the tools of the one before, so that all its conversations become stale.
-func (r *Registry) Swapped(server string) {}
-
-// Generation returns the newest generation of a server, false while none is known.
-func (r *Registry) Generation(server string) (Generation, bool) { return Generation{}, false }
-
-// Sighting is a request that names the conversation it belongs to.
-type Sighting struct {
-	ID          ID
-	AgentServer string // "" is the only configured one, or "default"
-	Server      string
-	Source      Source // url or header
+// drop takes an entry out of memory. mu is held.
+func (r *Registry) drop(e *entry) {
+	delete(r.entries, e.id)
+	delete(r.dirty, e.id)
+	if i, ok := slices.BinarySearchFunc(r.order, e.id, func(o *entry, id ID) int { return cmp.Compare(o.id, id) }); ok {
+		r.order = slices.Delete(r.order, i, i+1)
+	}
+	r.due.remove(e)
 }
 
-// Seen notes traffic of a conversation: it registers or renews, and never waits for the store.
-func (r *Registry) Seen(s Sighting) {}
-
-// Listing is a tools/list of a conversation that was answered to its last page.
-type Listing struct {
-	ID           ID
-	Server       string
-	Generation   uint64 // settled generation when the list began, 0 while unsettled
-	Began, Ended time.Time
-	Complete     bool // reached the last page, from one process
+// changedInMemory notes that memory is ahead of the store, and what follows from the change. mu is held.
+func (r *Registry) changedInMemory(e *entry) {
+	e.version++
+	r.markDirty(e)
+	r.reindex(e)
 }
 
-// Listed notes a listing. It never waits for the store.
-func (r *Registry) Listed(l Listing) {}
-
-// Observed tells whether the conversation completely listed generation (or a newer one) of the server in a listing that began at or after since.
-func (r *Registry) Observed(id ID, server string, since time.Time, generation uint64) bool {
-	return false
+// markDirty has Run write the entry. mu is held.
+func (r *Registry) markDirty(e *entry) {
+	e.dirty = true
+	r.dirty[e.id] = struct{}{}
+	signal(r.kick)
 }
 
-// Mapped tells whether traffic of the conversation for the server was seen since the registry was made.
-func (r *Registry) Mapped(id ID, server string) bool { return false }
-
-// SessionLost notes that a session of the conversation could not be carried across a swap: it is refreshed even if the tools are the same. It
-// never waits for the store. Unknown conversations are ignored.
-func (r *Registry) SessionLost(id ID, server string) {}
-
-// Refresh asks for a refresh whatever the state. ErrNotFound if there is no such conversation.
-func (r *Registry) Refresh(ctx context.Context, id ID) error { return errTODO }
-
-// Update changes a conversation: fn gets the present value and may be called several times, when others change it meanwhile; it must not keep
-// the pointer. An error of fn ends the update and is returned as it is. ErrNotFound if there is no such conversation. Without the store the
-// change holds in memory and is written later.
-func (r *Registry) Update(ctx context.Context, id ID, fn func(*Conversation) error) (Conversation, error) {
-	return Conversation{}, errTODO
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // Changed is signalled (one consumer) when conversations may have become due, or due earlier.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
-// Due returns the conversations that need a refresh attempt now, in no particular order, and when the next one will (zero: not before Changed
-// is signalled). Conversations at agent servers that aren't configured are left out. It does not claim: an id is returned until the attempt
-// was recorded by Update.
-func (r *Registry) Due(now time.Time) (ids []ID, next time.Time) { return nil, time.Time{} }
+// agentServerFor returns the agent server that is meant by name, which may be empty. mu is held.
+func (r *Registry) agentServerFor(name string) (string, error) {
+	if name == "" {
+		name = defaultAgentServer
+		if len(r.cfg.AgentServers) == 1 {
+			for only := range r.cfg.AgentServers {
+				name = only
+			}
+		}
+	}
+	if _, ok := r.cfg.AgentServers[name]; !ok {
+		return "", &UnknownNameError{Kind: "agent server", Name: name, Known: slices.Sorted(maps.Keys(r.cfg.AgentServers))}
+	}
+	return name, nil
+}
 
-// Counts returns the number of conversations by agent server and state, zeros included, for the configured agent servers. It may be up to a
-// second old.
-func (r *Registry) Counts() map[string]map[State]int { return nil }
-
-// OldestStale returns since when the conversation that is stale or failed for longest is so; zero when none is. It may be up to a second old.
-func (r *Registry) OldestStale() time.Time { return time.Time{} }
+// knownServer returns an error for a server that isn't configured. mu is held.
+func (r *Registry) knownServer(name string) error {
+	if _, ok := r.servers[name]; !ok {
+		return &UnknownNameError{Kind: "server", Name: name, Known: slices.Clone(r.cfg.Servers)}
+	}
+	return nil
+}
