@@ -153,9 +153,10 @@ func (s *scanner) batch(e *envelope) error {
 	}
 }
 
-// member is a bit for each member that the sidecar acts on.
+// member is a bit for each member of an object that the sidecar acts on.
 type member uint32
 
+// Members of a message, in the order in which message names them.
 const (
 	memberVersion member = 1 << iota // jsonrpc
 	memberID
@@ -165,10 +166,7 @@ const (
 	memberError
 )
 
-// envelopeMembers are the members of a message, in the order of their bits.
-var envelopeMembers = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
-
-// Members of params, in the order of paramMembers.
+// Members of params, in the order in which params names them.
 const (
 	paramName member = 1 << iota
 	paramURI
@@ -181,17 +179,13 @@ const (
 	paramRequestState
 	paramInputResponses
 	paramFilter
+	paramCount = iota
 )
-
-var paramMembers = [...]string{
-	"name", "uri", "_meta", "cursor", "protocolVersion", "requestId", "level",
-	"task", "requestState", "inputResponses", "notifications",
-}
 
 // params collects what was seen in params. Which of it counts is known only
 // once the method is, and the method may come last.
 type params struct {
-	values  [len(paramMembers)]span
+	values  [paramCount]span
 	seen    member
 	twice   member
 	variant member
@@ -224,7 +218,7 @@ func (s *scanner) message(m *message) error {
 		if !more {
 			break
 		}
-		bit, exact := match(key, envelopeMembers[:])
+		bit, exact := match(key, "jsonrpc", "id", "method", "params", "result", "error")
 		if bit != 0 && !exact {
 			return errVariant
 		}
@@ -394,7 +388,8 @@ func (s *scanner) params(p *params) error {
 		if err != nil || !more {
 			return err
 		}
-		bit, exact := match(key, paramMembers[:])
+		bit, exact := match(key, "name", "uri", "_meta", "cursor", "protocolVersion", "requestId", "level",
+			"task", "requestState", "inputResponses", "notifications")
 		switch {
 		case bit != 0 && !exact:
 			p.variant |= bit
@@ -419,9 +414,6 @@ func (s *scanner) params(p *params) error {
 	}
 }
 
-// metaMembers are the members of params._meta that are acted on.
-var metaMembers = [...]string{"io.modelcontextprotocol/protocolVersion", "progressToken"}
-
 // meta reads the members of params._meta.
 func (s *scanner) meta(p *params) error {
 	s.open()
@@ -430,7 +422,7 @@ func (s *scanner) meta(p *params) error {
 		if err != nil || !more {
 			return err
 		}
-		bit, exact := match(key, metaMembers[:])
+		bit, exact := match(key, "io.modelcontextprotocol/protocolVersion", "progressToken")
 		_, value, err := s.value()
 		if err != nil {
 			return err

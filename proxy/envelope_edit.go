@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // setListChanged makes a raw InitializeResult or DiscoverResult declare
@@ -137,12 +138,17 @@ func idKey(raw []byte) string {
 		}
 		return "s" + s
 	}
-	for _, c := range raw {
-		if c == '.' || c|0x20 == 'e' {
-			if f, err := strconv.ParseFloat(string(raw), 64); err == nil {
-				return "n" + strconv.FormatFloat(f, 'f', -1, 64)
-			}
+	key := string(raw)
+
+	if strings.ContainsAny(key, ".eE") {
+		if f, err := strconv.ParseFloat(key, 64); err == nil {
+			key = strconv.FormatFloat(f, 'f', -1, 64)
 		}
 	}
-	return "n" + string(raw)
+
+	if key == "-0" {
+		key = "0"
+	}
+
+	return "n" + key
 }

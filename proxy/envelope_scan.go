@@ -190,9 +190,13 @@ func (s *scanner) str() (escaped bool, err error) {
 	}
 	b, i := s.b, s.i+1
 	for {
-		// Eight bytes at a time while none of them is a quote, a backslash or
-		// a control byte.
-		for i+8 <= len(b) && plain(binary.LittleEndian.Uint64(b[i:])) {
+		// Eight bytes at a time up to the next that may need a look.
+		for i+8 <= len(b) {
+			m := special(binary.LittleEndian.Uint64(b[i:]))
+			if m != 0 {
+				i += bits.TrailingZeros64(m) / 8
+				break
+			}
 			i += 8
 		}
 		if i >= len(b) {
@@ -217,13 +221,14 @@ func (s *scanner) str() (escaped bool, err error) {
 	}
 }
 
-// plain reports whether none of eight bytes is a quote, a backslash or below
-// 0x20. It may say no for other bytes (0x80 and above), never yes wrongly.
-func plain(w uint64) bool {
+// special marks, by their highest bit, which of eight bytes may be a quote, a
+// backslash, a control byte or not ASCII. No such byte is missed, and below the
+// first mark there is none; marks above it may be wrong.
+func special(w uint64) uint64 {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	quote := w ^ ones*'"'
 	slash := w ^ ones*'\\'
-	return ((w-ones*' ')|(quote-ones)|(slash-ones)|w)&highs == 0
+	return ((w - ones*' ') | (quote - ones) | (slash - ones) | w) & highs
 }
 
 // escapeLen returns the length of the escape sequence at the start of b, 0 when
@@ -366,7 +371,7 @@ func text(raw []byte) (string, error) {
 
 // match finds a key among names: the bit of its position, and whether it is
 // spelled exactly so or only looks alike; 0 when it is none of them.
-func match(key []byte, names []string) (bit member, exact bool) {
+func match(key []byte, names ...string) (bit member, exact bool) {
 	for i, name := range names {
 		if string(key) == name {
 			return 1 << i, true

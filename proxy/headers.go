@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
-	"slices"
 	"strings"
 )
 
@@ -23,16 +22,29 @@ const (
 // might take the request for an anonymous one. The answer is 400.
 var errConnectionHeader = errors.New("the Connection header names a header that must reach the backend")
 
-// hopByHop are the headers of one connection (RFC 9110 section 7.6.1), and those
-// of framing, which the sidecar settles itself: it has read the whole body of a
-// request before it forwards it, and may edit that of an answer.
-var hopByHop = [...]string{
-	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Content-Length",
+// hopByHop reports whether a header belongs to one connection (RFC 9110 section
+// 7.6.1) or to framing, which the sidecar settles itself: it has read the whole
+// body of a request before it forwards it, and may edit that of an answer.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Content-Length":
+		return true
+	}
+
+	return false
 }
 
-// forwarded are claims about the client that are believed of nobody.
-var forwarded = [...]string{"Forwarded", "X-Real-Ip", "X-Original-Host", "X-Original-Url", "X-Rewrite-Url"}
+// claimed reports whether a header claims something about where a request came
+// from. That is believed of nobody.
+func claimed(name string) bool {
+	switch name {
+	case "Forwarded", "X-Real-Ip", "X-Original-Host", "X-Original-Url", "X-Rewrite-Url":
+		return true
+	}
+
+	return strings.HasPrefix(name, "X-Forwarded-")
+}
 
 // forwarding says how a client's request goes on to the backend.
 type forwarding struct {
@@ -63,12 +75,10 @@ func (f *forwarding) header(in http.Header) (http.Header, error) {
 		delete(out, name)
 	}
 
-	for _, name := range hopByHop {
-		delete(out, name)
-	}
-
-	for _, name := range forwarded {
-		delete(out, name)
+	for name := range out {
+		if hopByHop(name) || claimed(name) {
+			delete(out, name)
+		}
 	}
 
 	registers := f.registers || out[headerAgentServer] != nil
@@ -83,12 +93,6 @@ func (f *forwarding) header(in http.Header) (http.Header, error) {
 
 	if registers {
 		delete(out, headerAgentKey)
-	}
-
-	for name := range out {
-		if strings.HasPrefix(name, "X-Forwarded-") {
-			delete(out, name)
-		}
 	}
 
 	if f.host != "" && !strings.EqualFold(f.host, f.upstream.Host) {
@@ -139,7 +143,7 @@ func endToEnd(name string) bool {
 // allowed a browser stands above what the backend says of it.
 func responseHeader(dst, src http.Header) {
 	for name, values := range src {
-		if slices.Contains(hopByHop[:], name) || name == headerSession || namedByConnection(src, name) {
+		if hopByHop(name) || name == headerSession || namedByConnection(src, name) {
 			continue
 		}
 
