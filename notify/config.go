@@ -1,0 +1,141 @@
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// AgentServer is an agent server whose conversations are refreshed.
+type AgentServer struct {
+	// Name stands in records, logs and metrics.
+	Name string
+	// URL is where it is reached, with the prefix of an ingress if there is one.
+	URL *url.URL
+	// APIKey returns the key that goes into X-Session-API-Key. It is called for
+	// every request, concurrently, so that the key can be rotated; surrounding
+	// white space is trimmed. An error or an empty key fails the request. Nil means that the agent server
+	// wants no key.
+	APIKey func() (string, error)
+	// CAFile has the PEM certificates to trust instead of the system's. It is read
+	// for every connection.
+	CAFile string
+	// Concurrency is how many of its conversations are refreshed at once.
+	Concurrency int
+	// RefreshPath is the path of the refresh action under URL, with {id} in the
+	// conversation's place.
+	RefreshPath string
+}
+
+// DefaultAgentServer returns an agent server with the defaults of all that can
+// have one.
+func DefaultAgentServer(name string, u *url.URL) AgentServer {
+	return AgentServer{Name: name, URL: u, Concurrency: 4, RefreshPath: DefaultRefreshPath}
+}
+
+func (s AgentServer) validate() error {
+	var problems []error
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("agent server %q: "+format, append([]any{s.Name}, args...)...))
+	}
+	if s.Name == "" {
+		problem("it needs a name")
+	}
+	switch {
+	case s.URL == nil:
+		problem("it needs a url")
+	case s.URL.Scheme != "http" && s.URL.Scheme != "https":
+		problem("its url must begin with http:// or https://")
+	case s.URL.Hostname() == "":
+		problem("its url needs a host")
+	case s.URL.User != nil:
+		problem("its url must not hold credentials; put the key into apiKeyFile")
+	default:
+		if a, err := netip.ParseAddr(s.URL.Hostname()); err == nil && CheckAddress(a) != nil {
+			problem("its url names an address that is never called (link-local, cloud metadata, unspecified or multicast)")
+		}
+	}
+	if s.Concurrency < 1 {
+		problem("concurrency must be at least 1")
+	}
+	if !strings.HasPrefix(s.RefreshPath, "/") || !strings.Contains(s.RefreshPath, "{id}") {
+		problem("refreshPath must begin with / and contain {id}")
+	}
+
+	return errors.Join(problems...)
+}
+
+// Config are the limits of a [Reconciler].
+type Config struct {
+	// Concurrency is how many refreshes run at once in all.
+	Concurrency int
+	// CallTimeout bounds one refresh with its short retries.
+	CallTimeout time.Duration
+	// BackoffMin and BackoffMax bound the wait after a failed refresh, which
+	// doubles each time.
+	BackoffMin, BackoffMax time.Duration
+	// ParkAfter is after how many failed refreshes in a row a conversation whose
+	// agent server is away is parked.
+	ParkAfter int
+	// ParkInterval is how often a parked conversation is tried without a sign of
+	// life.
+	ParkInterval time.Duration
+	// ObserveGrace is how long after a 2xx answer a listing may still be reported.
+	ObserveGrace time.Duration
+	// ReadyInterval is how often a server that isn't ready is looked at while
+	// refreshes wait for it; see [Reconciler.Wake].
+	ReadyInterval time.Duration
+	// ResyncInterval is how often everything is looked at without any reason.
+	ResyncInterval time.Duration
+	// ShutdownTimeout is how long running refreshes may go on after Run's context
+	// has ended.
+	ShutdownTimeout time.Duration
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		Concurrency:     128,
+		CallTimeout:     time.Minute,
+		BackoffMin:      time.Second,
+		BackoffMax:      time.Minute,
+		ParkAfter:       6,
+		ParkInterval:    5 * time.Minute,
+		ObserveGrace:    100 * time.Millisecond,
+		ReadyInterval:   500 * time.Millisecond,
+		ResyncInterval:  30 * time.Second,
+		ShutdownTimeout: 5 * time.Second,
+	}
+}
+
+func (c Config) validate() error {
+	var problems []error
+	positive := func(field string, d time.Duration) {
+		if d <= 0 {
+			problems = append(problems, fmt.Errorf("%s must be positive", field))
+		}
+	}
+	if c.Concurrency < 1 {
+		problems = append(problems, errors.New("Concurrency must be at least 1"))
+	}
+	if c.ParkAfter < 1 {
+		problems = append(problems, errors.New("ParkAfter must be at least 1"))
+	}
+	positive("CallTimeout", c.CallTimeout)
+	positive("BackoffMin", c.BackoffMin)
+	positive("ParkInterval", c.ParkInterval)
+	positive("ReadyInterval", c.ReadyInterval)
+	positive("ResyncInterval", c.ResyncInterval)
+	positive("ShutdownTimeout", c.ShutdownTimeout)
+	if c.BackoffMax < c.BackoffMin {
+		problems = append(problems, errors.New("BackoffMax must not be below BackoffMin"))
+	}
+	if c.ObserveGrace < 0 {
+		problems = append(problems, errors.New("ObserveGrace must not be negative"))
+	}
+
+	return errors.Join(problems...)
+}
