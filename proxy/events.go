@@ -58,7 +58,8 @@ type eventReader struct {
 	buf []byte
 
 	start int // of the block that is being collected
-	line  int // of the line that is being collected
+	loose int // up to here it has nothing but comments
+	line  int // start of the line that is being collected
 	scan  int // up to here that line has no end
 	end   int // of what has been read
 
@@ -87,7 +88,7 @@ func (r *eventReader) Next() (event, error) {
 			return parseEvent(block), nil
 		}
 		if r.err != nil {
-			if r.err == io.EOF && r.line < r.end {
+			if r.err == io.EOF && r.start < r.end {
 				return event{}, io.ErrUnexpectedEOF
 			}
 			return event{}, r.err
@@ -118,15 +119,20 @@ func (r *eventReader) block() ([]byte, bool) {
 		}
 		blank, comment := at == r.line, r.buf[r.line] == ':'
 		r.line, r.scan = next, next
-		if blank {
-			return r.cut(), true
+		r.fields = r.fields || !comment && !blank
+		if !r.fields {
+			r.loose = next
 		}
-		r.fields = r.fields || !comment
+		if blank {
+			r.fields = false
+			return r.cut(next), true
+		}
 	}
-	// Nothing more to be had without waiting. Complete comment lines, and the
-	// LF of a CR LF that came in two reads, needn't wait for the next event.
-	if !r.fields && r.line > r.start {
-		return r.cut(), true
+	// There is nothing more to be had without waiting. Complete comment lines,
+	// and the LF of a CR LF that came in two reads, needn't wait for the event
+	// that follows.
+	if r.loose > r.start {
+		return r.cut(r.loose), true
 	}
 	return nil, false
 }
@@ -143,7 +149,7 @@ func (r *eventReader) begin() bool {
 		r.begun = true
 		if bytes.HasPrefix(head, []byte(bom)) {
 			r.start += len(bom)
-			r.line, r.scan = r.start, r.start
+			r.line, r.scan, r.loose = r.start, r.start, r.start
 		}
 	}
 	if r.cr && r.line < r.end {
@@ -151,16 +157,18 @@ func (r *eventReader) begin() bool {
 		if r.buf[r.line] == '\n' {
 			r.line++
 			r.scan = r.line
+			if !r.fields {
+				r.loose = r.line
+			}
 		}
 	}
 	return r.line < r.end
 }
 
-// cut takes the block that ends where the current line begins.
-func (r *eventReader) cut() []byte {
-	block := r.buf[r.start:r.line:r.line]
-	r.start = r.line
-	r.fields = false
+// cut takes the block that ends at end.
+func (r *eventReader) cut(end int) []byte {
+	block := r.buf[r.start:end:end]
+	r.start, r.loose = end, end
 	return block
 }
 
@@ -192,6 +200,7 @@ func (r *eventReader) fill() {
 // move brings what is unread to the front of buf.
 func (r *eventReader) move(buf []byte) {
 	n := copy(buf, r.buf[r.start:r.end])
+	r.loose -= r.start
 	r.line -= r.start
 	r.scan -= r.start
 	r.start, r.end, r.buf = 0, n, buf
