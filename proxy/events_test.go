@@ -22,7 +22,7 @@ type seen struct {
 
 // readAll returns the events of a stream, comments left out, all raw bytes in
 // one, and the error at the end.
-func readAll(r io.Reader, limit int) (events []seen, raw string, err error) {
+func readEvents(r io.Reader, limit int) (events []seen, raw string, err error) {
 	er := newEventReader(r, limit)
 
 	var all strings.Builder
@@ -110,7 +110,7 @@ func TestEventReaderFraming(t *testing.T) {
 				}
 
 				check := func(r io.Reader, how string) {
-					got, raw, err := readAll(r, maxEvent)
+					got, raw, err := readEvents(r, maxEvent)
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Errorf("%s: %s", how, diff)
 					}
@@ -146,7 +146,7 @@ func TestEventReaderTruncated(t *testing.T) {
 	for _, end := range []string{"\n", "\r\n", "\r"} {
 		stream := strings.Join(lines, end) + end
 		for cut := range len(stream) {
-			got, raw, err := readAll(&chunks{s: stream[:cut]}, maxEvent)
+			got, raw, err := readEvents(&chunks{s: stream[:cut]}, maxEvent)
 			if diff := cmp.Diff(want[:len(got)], got); diff != "" && len(got) > 0 {
 				t.Fatalf("%q at %d: %s", end, cut, diff)
 			}
@@ -188,7 +188,7 @@ func TestEventReaderErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 
-			got, _, err := readAll(tt.r, maxEvent)
+			got, _, err := readEvents(tt.r, maxEvent)
 			if len(got) != tt.events || !errors.Is(err, tt.want) {
 				t.Errorf("%d events and %v, want %d and %v", len(got), err, tt.events, tt.want)
 			}
@@ -260,7 +260,7 @@ func TestEventReaderBounds(t *testing.T) {
 	line := "data: " + strings.Repeat("x", 1<<20) + "\n"
 	large := strings.Repeat(line, 3) + "\n"
 
-	got, _, err := readAll(strings.NewReader(large+"data: b\n\n"), 4<<20)
+	got, _, err := readEvents(strings.NewReader(large+"data: b\n\n"), 4<<20)
 	if err != io.EOF || len(got) != 2 || len(got[0].Data) != 3<<20+2 || got[1].Data != "b" {
 		t.Errorf("a large event: %d events, %v", len(got), err)
 	}
@@ -268,7 +268,7 @@ func TestEventReaderBounds(t *testing.T) {
 	for name, endless := range map[string]string{"a line": "data: xxxxxxxx", "lines": "data: x\n", "CR lines": "x\r", "a comment": ":::::::"} {
 		r := &endlessReader{s: endless}
 
-		if got, _, err := readAll(r, 1<<20); !errors.Is(err, errEventTooLarge) || len(got) != 0 || r.n > 2<<20 {
+		if got, _, err := readEvents(r, 1<<20); !errors.Is(err, errEventTooLarge) || len(got) != 0 || r.n > 2<<20 {
 			t.Errorf("%s without end: %d events, %v after %d bytes", name, len(got), err, r.n)
 		}
 	}
@@ -276,8 +276,8 @@ func TestEventReaderBounds(t *testing.T) {
 	// The bound is the same however the bytes arrive.
 	for _, n := range []int{99, 100, 101} {
 		s := "data: " + strings.Repeat("x", n-8) + "\n\n"
-		_, _, whole := readAll(strings.NewReader(s), 100)
-		_, _, bytewise := readAll(iotest.OneByteReader(strings.NewReader(s)), 100)
+		_, _, whole := readEvents(strings.NewReader(s), 100)
+		_, _, bytewise := readEvents(iotest.OneByteReader(strings.NewReader(s)), 100)
 
 		if (whole == io.EOF) != (n <= 100) || (bytewise == io.EOF) != (n <= 100) {
 			t.Errorf("%d bytes of 100: %v, byte by byte %v", n, whole, bytewise)
@@ -353,8 +353,8 @@ func FuzzEventReader(f *testing.F) {
 	f.Add([]byte("data\r\rid\n\nretry: 99999999999999\n\n"), uint16(5), uint16(6))
 
 	f.Fuzz(func(t *testing.T, stream []byte, cut1, cut2 uint16) {
-		whole, raw, err := readAll(bytes.NewReader(stream), maxEvent)
-		parts, rawParts, errParts := readAll(&chunks{s: string(stream), cut: []int{int(cut1), int(cut2)}}, maxEvent)
+		whole, raw, err := readEvents(bytes.NewReader(stream), maxEvent)
+		parts, rawParts, errParts := readEvents(&chunks{s: string(stream), cut: []int{int(cut1), int(cut2)}}, maxEvent)
 
 		if diff := cmp.Diff(whole, parts); diff != "" || err != errParts {
 			t.Fatalf("cuts change the stream: %v, %v\n%s", err, errParts, diff)
@@ -381,7 +381,7 @@ func FuzzEventReader(f *testing.F) {
 			}
 		}
 
-		if got, _, err := readAll(bytes.NewReader(anew), maxEvent); err != io.EOF || !cmp.Equal(want, got) {
+		if got, _, err := readEvents(bytes.NewReader(anew), maxEvent); err != io.EOF || !cmp.Equal(want, got) {
 			t.Fatalf("written anew: %v\n%s", err, cmp.Diff(want, got))
 		}
 	})
