@@ -160,7 +160,7 @@ func defaultServer() Server {
 		Probe:        Probe{Fails: 3, Passes: 1},
 		ShrinkGrace:  2 * time.Second,
 		EmptyGrace:   30 * time.Second,
-		Replay:       "safe",
+		Replay:       "hints",
 		MaxTools:     10_000,
 		MaxListBytes: 16 << 20,
 	}

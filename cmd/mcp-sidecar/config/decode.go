@@ -243,8 +243,7 @@ func (d *decoder) scalar(n ast.ScalarNode, v reflect.Value, isPath bool) error {
 func parseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
+		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err
 		}
 		return nil, fmt.Errorf("not a URL (%w): write it like http://127.0.0.1:9000/mcp", err)

@@ -24,8 +24,8 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Error implements error: place, key, message on one line.
-func (p Problem) Error() string {
+// String returns place, key and message on one line.
+func (p Problem) String() string {
 	var b strings.Builder
 	switch {
 	case p.Line > 0:
@@ -51,18 +51,9 @@ type Error struct {
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
-		lines[i] = p.Error()
+		lines[i] = p.String()
 	}
 	return strings.Join(lines, "\n")
-}
-
-// Unwrap returns the problems.
-func (e *Error) Unwrap() []error {
-	errs := make([]error, len(e.Problems))
-	for i, p := range e.Problems {
-		errs[i] = p
-	}
-	return errs
 }
 
 // report collects problems and knows where each key was set.
@@ -137,9 +128,9 @@ func (r *report) add(key, format string, args ...any) {
 
 // missing reports that a key isn't there, unless its mapping holds something
 // that wasn't understood: that is most likely the same mistake.
-func (r *report) missing(key, format string, args ...any) {
+func (r *report) missing(key, message string) {
 	if !r.unread[parent(key)] {
-		r.add(key, format, args...)
+		r.add(key, "%s", message)
 	}
 }
 

@@ -143,7 +143,7 @@ func (c *Config) validateServers(r *report) {
 
 func (c *Config) validateServer(r *report, key string, s *Server) {
 	oneOf(r, key+".transport", s.Transport, TransportStreamable, TransportSSE, TransportStdio)
-	oneOf(r, key+".replay", s.Replay, "safe", "never")
+	oneOf(r, key+".replay", s.Replay, "hints", "never")
 	stdio := s.Transport == TransportStdio
 	switch {
 	case stdio && len(s.Command) == 0:

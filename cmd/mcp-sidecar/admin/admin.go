@@ -1,0 +1,110 @@
+package admin
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+)
+
+// maxBody bounds request bodies, in bytes.
+const maxBody = 64 << 10
+
+// Deps is what the handlers work with. All but Logger and Token are required.
+type Deps struct {
+	Logger        *slog.Logger // nil is silent
+	Servers       Servers
+	Conversations Conversations
+	Control       Control
+	Feed          *Feed
+	// Token returns the bearer token that requests must carry. It is called for
+	// every request, so that a rotated token counts at once. Nil: no token is
+	// needed. An error refuses the request.
+	Token func() (string, error)
+}
+
+type api struct {
+	registrar
+	Deps
+}
+
+// New returns the handler of the admin listener.
+func New(d Deps) http.Handler {
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &api{registrar: registrar{conversations: d.Conversations, logger: d.Logger}, Deps: d}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", a.index)
+	mux.HandleFunc("GET /v1/servers", a.listServers)
+	mux.HandleFunc("POST /v1/servers/{name}/check", a.checkServer)
+	mux.HandleFunc("GET /v1/conversations", a.listConversations)
+	mux.HandleFunc("GET /v1/conversations/{id}", a.getConversation)
+	mux.HandleFunc("PUT /v1/conversations/{id}", a.putConversation)
+	mux.HandleFunc("DELETE /v1/conversations/{id}", a.deleteConversation)
+	mux.HandleFunc("POST /v1/conversations/{id}/refresh", a.refreshConversation)
+	mux.HandleFunc("GET /v1/events", a.Feed.serve)
+	mux.HandleFunc("POST /v1/reload", a.reload)
+	mux.HandleFunc("POST /v1/quiesce", a.quiesce)
+	return guard(a.authenticate(withProblems(mux)))
+}
+
+func (a *api) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.Token != nil {
+			want, err := a.Token()
+			if err != nil {
+				a.Logger.Warn("admin request refused: the token can't be read", "err", err)
+				unavailable.with("the admin token file can't be read: see the log of the sidecar").write(w)
+				return
+			}
+			if !sameToken(bearer(r), want) {
+				refuseUnauthorized(w, "send the admin token as Authorization: Bearer TOKEN")
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (a *api) index(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "mcp-sidecar admin API\n\nGET /v1/servers\nGET /v1/conversations\nGET /v1/events\n")
+}
+
+func (a *api) listServers(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, ServerList{Servers: a.Servers.Servers()})
+}
+
+func (a *api) checkServer(w http.ResponseWriter, r *http.Request) {
+	s, err := a.Servers.Check(r.Context(), r.PathValue("name"))
+	switch {
+	case err == nil:
+		writeJSON(w, http.StatusOK, s)
+	case errors.Is(err, ErrUnknownServer):
+		unknownServer.with(err.Error()).write(w)
+	default:
+		a.fail(w, "checking a server", err)
+	}
+}
+
+func (a *api) reload(w http.ResponseWriter, r *http.Request) {
+	err := a.Control.Reload(r.Context())
+	if err == nil {
+		writeJSON(w, http.StatusOK, map[string]bool{"reloaded": true})
+		return
+	}
+	p := configRejected.with(err.Error())
+	if rejected, ok := errors.AsType[*RejectedError](err); ok {
+		p.Detail, p.Problems = "correct them and reload again", rejected.Problems
+	}
+	p.write(w)
+}
+
+func (a *api) quiesce(w http.ResponseWriter, r *http.Request) {
+	if err := a.Control.Quiesce(r.Context()); err != nil {
+		a.fail(w, "quiescing", err)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]bool{"quiescing": true})
+}

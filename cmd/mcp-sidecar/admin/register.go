@@ -1,0 +1,86 @@
+package admin
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/mcp-sidecar/mcp-sidecar/conversation"
+)
+
+// RegisterDeps is what the handler of the registration listener works with.
+type RegisterDeps struct {
+	Logger        *slog.Logger // nil is silent
+	Conversations Conversations
+	// Tokens returns the token of each agent server that may register, by its
+	// name. It is called for every request.
+	Tokens func() map[string]string
+}
+
+type registerAPI struct {
+	registrar
+	tokens func() map[string]string
+}
+
+// NewRegister returns the handler of the registration listener.
+func NewRegister(d RegisterDeps) http.Handler {
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &registerAPI{registrar: registrar{conversations: d.Conversations, logger: d.Logger}, tokens: d.Tokens}
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /v1/conversations/{id}", a.putConversation)
+	mux.HandleFunc("DELETE /v1/conversations/{id}", a.deleteConversation)
+	return guard(a.authenticate(withProblems(mux)))
+}
+
+// agentKey is the context key of the agent server that sent a request.
+type agentKey struct{}
+
+func (a *registerAPI) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := bearer(r)
+		var names []string
+		for name, want := range a.tokens() {
+			if sameToken(got, want) {
+				names = append(names, name)
+			}
+		}
+		switch len(names) {
+		case 0:
+			refuseUnauthorized(w, "send the agent server's registration token as Authorization: Bearer TOKEN")
+		case 1:
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), agentKey{}, names[0])))
+		default:
+			forbidden.with("several agent servers have this token: give each its own").write(w)
+		}
+	})
+}
+
+func agentOf(r *http.Request) string {
+	name, _ := r.Context().Value(agentKey{}).(string)
+	return name
+}
+
+func (a *registerAPI) putConversation(w http.ResponseWriter, r *http.Request) {
+	a.put(w, r, agentOf(r))
+}
+
+func (a *registerAPI) deleteConversation(w http.ResponseWriter, r *http.Request) {
+	id, ok := pathID(w, r)
+	if !ok {
+		return
+	}
+	v, err := a.conversations.Get(id)
+	if err == nil && v.AgentServer != agentOf(r) {
+		err = conversation.ErrNotFound // whose it is, is none of their business
+	}
+	if err == nil {
+		err = a.conversations.Remove(r.Context(), id)
+	}
+	if err != nil {
+		a.fail(w, "removing a conversation", err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
