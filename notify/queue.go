@@ -47,9 +47,9 @@ type lane struct {
 	active  int // conversations in placeRunning, their records included
 	waiting []conversation.ID
 
-	// unreachable counts the calls in a row that got no answer, since then; the
-	// last one began at calledAt and failed with lastErr. After a few, the lane goes
-	// on with one call at a time, and after a while with one now and then.
+	// unreachable counts the calls in a row that got no answer, since then. After a
+	// few, the lane goes on with one call at a time, and after a while with one now
+	// and then. The last one was at calledAt, and failed with lastErr.
 	unreachable int
 	since       time.Time
 	calledAt    time.Time
@@ -277,7 +277,7 @@ func (q *queue) reached(l *lane, failed *Error, exists bool) {
 			l.since = time.Now()
 		}
 		l.unreachable++
-		l.lastErr = failed
+		l.lastErr, l.calledAt = failed, time.Now()
 
 		return
 	}

@@ -39,6 +39,9 @@ type refresher interface {
 	close()
 }
 
+// dialer makes the client of an agent server. It doesn't connect yet.
+type dialer func(AgentServer, *clientMetrics) refresher
+
 // Deps are what a [Reconciler] works with.
 type Deps struct {
 	Registry Registry // required
@@ -61,7 +64,7 @@ type Reconciler struct {
 	onEvent  func(Event)
 	log      *slog.Logger
 	metrics  *Metrics
-	dial     func(AgentServer, *clientMetrics) refresher // replaced by tests
+	dial     dialer
 
 	queue    *queue
 	progress *progress
@@ -74,6 +77,10 @@ type Reconciler struct {
 
 // New returns a reconciler. Nothing happens before [Reconciler.Run].
 func New(cfg Config, servers []AgentServer, d Deps) (*Reconciler, error) {
+	return newReconciler(cfg, servers, d, func(s AgentServer, m *clientMetrics) refresher { return newClient(s, m) })
+}
+
+func newReconciler(cfg Config, servers []AgentServer, d Deps, dial dialer) (*Reconciler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configuring the reconciler: %w", err)
 	}
@@ -95,12 +102,15 @@ func New(cfg Config, servers []AgentServer, d Deps) (*Reconciler, error) {
 	r := &Reconciler{
 		cfg: cfg, registry: d.Registry, ready: d.Ready, onEvent: d.OnEvent,
 		log: d.Logger.With("component", component), metrics: d.Metrics,
-		dial:  func(s AgentServer, m *clientMetrics) refresher { return newClient(s, m) },
-		queue: newQueue(cfg.Concurrency), progress: newProgress(), kick: make(chan struct{}, 1),
+		dial: dial, queue: newQueue(cfg.Concurrency), progress: newProgress(), kick: make(chan struct{}, 1),
 	}
 	r.metrics.workers.Set(float64(cfg.Concurrency))
 
-	return r, r.SetAgentServers(servers)
+	if err := r.SetAgentServers(servers); err != nil {
+		return nil, err
+	}
+
+	return r, nil
 }
 
 // SetAgentServers replaces the agent servers. Running calls end as they began;

@@ -148,6 +148,8 @@ func (a *attempt) judge(err *Error) failure {
 			break
 		}
 		f.next = now.Add(r.backoff(a.view.Attempts))
+	case ReasonNotObserved: // there is one retry of this kind only
+		f.next = now.Add(r.backoff(0))
 	default:
 		f.next = now.Add(r.backoff(a.view.Attempts))
 	}
