@@ -106,18 +106,23 @@ func visit(seen *[]string, next *url.URL) error {
 }
 
 // redirectTarget resolves a Location against the request it answers. The host
-// must be the backend's, either as it was dialled or as the request's Host header
-// named it, since backends build absolute addresses from that.
+// must be the backend's: as it was dialled, or as the request named it, since
+// backends build absolute addresses from that.
 func redirectTarget(req *http.Request, location string) (*url.URL, error) {
 	to, err := req.URL.Parse(location)
 	if err != nil {
 		return nil, fmt.Errorf("%w: its Location is not a URL", errRedirect)
 	}
 
-	same := to.Scheme == req.URL.Scheme && sameHost(to, req.URL)
-	named := req.Host != "" && (to.Scheme == "http" || to.Scheme == "https") && strings.EqualFold(to.Host, req.Host)
+	own := to.Scheme == req.URL.Scheme && sameHost(to, req.URL)
 
-	if !same && !named || to.User != nil {
+	if to.Scheme == "http" || to.Scheme == "https" {
+		for _, name := range []string{req.Host, req.Header.Get("X-Forwarded-Host")} {
+			own = own || name != "" && strings.EqualFold(to.Host, name)
+		}
+	}
+
+	if !own || to.User != nil {
 		return nil, fmt.Errorf("%w: it leads to another host", errRedirect)
 	}
 

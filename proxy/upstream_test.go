@@ -358,6 +358,7 @@ func TestSendRedirects(t *testing.T) {
 		{"absolute path", "POST", 308, "/mcp/?x=1", "200 POST /mcp/?x=1 a true"},
 		{"own host", "POST", 307, s.URL + "/mcp/", "200 POST /mcp/ a true"},
 		{"own host as it was named", "POST", 308, "http://mcp.example:1/mcp/", "200 POST /mcp/ a true"},
+		{"own host as it was forwarded", "POST", 308, "https://public.example/mcp/", "200 POST /mcp/ a true"},
 		{"the same behind TLS", "POST", 308, "https://mcp.example:1/mcp/", "200 POST /mcp/ a true"},
 		{"network path of its own", "POST", 307, strings.TrimPrefix(s.URL, "http:") + "/mcp/", "200 POST /mcp/ a true"},
 		{"GET", "GET", 302, "/mcp/", "200 GET /mcp/ a true"},
@@ -405,6 +406,7 @@ func TestSendRedirects(t *testing.T) {
 
 			req.Host = "mcp.example:1"
 			req.Header.Set("Authorization", "a")
+			req.Header.Set("X-Forwarded-Host", "public.example")
 
 			resp, _, err := send(testTransport(t), req, body)
 			if tt.want == "" {
