@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
@@ -29,8 +28,9 @@ type backend struct {
 	options []server.StreamableHTTPOption
 	paging  int
 
-	http *httptest.Server
-	mcp  *server.MCPServer
+	http    *http.Server
+	serving sync.WaitGroup
+	mcp     *server.MCPServer
 
 	mu        sync.Mutex
 	calls     []string // JSON-RPC methods, or "DELETE" and "GET", in order, over all processes
@@ -70,13 +70,14 @@ func (b *backend) start(t *testing.T, tools ...string) {
 	b.mcp = server.NewMCPServer("backend", "1", options...)
 	b.setTools(tools...)
 	handler := server.NewStreamableHTTPServer(b.mcp, b.options...)
-	b.http = &httptest.Server{Listener: listener, Config: &http.Server{Handler: b.record(handler)}}
-	b.http.Start()
+	b.http = &http.Server{Handler: b.record(handler), ReadHeaderTimeout: time.Minute}
+	b.serving.Go(func() { _ = b.http.Serve(listener) })
 }
 
+// stop ends the process at once, with everything that it has under way.
 func (b *backend) stop() {
-	b.http.CloseClientConnections()
-	b.http.Close()
+	_ = b.http.Close()
+	b.serving.Wait()
 }
 
 func (b *backend) swap(t *testing.T, tools ...string) {
@@ -140,7 +141,7 @@ func (b *backend) take() []string {
 	defer b.mu.Unlock()
 	calls := slices.DeleteFunc(b.calls, func(call string) bool { return call == http.MethodGet })
 	b.calls = nil
-	return calls
+	return append([]string(nil), calls...) // nil when there were none
 }
 
 func (b *backend) count(method string) int {

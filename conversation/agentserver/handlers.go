@@ -71,7 +71,7 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request) {
 	if created && body.InitialMessage != nil {
 		c.Append(Event{Kind: KindMessage, Source: body.InitialMessage.Role, Text: body.InitialMessage.text()})
 		if err := c.Start(r.Context()); err != nil {
-			s.fail(w, "connecting MCP clients for a message failed", err)
+			s.fail(w, "message", err)
 			return
 		}
 	}
@@ -138,7 +138,7 @@ func (s *Server) refreshTools(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := c.RefreshMCPTools(r.Context()); err != nil {
-		s.fail(w, "refreshing MCP tools failed", err)
+		s.fail(w, "refresh_mcp_tools", err)
 		return
 	}
 	answer(w, http.StatusOK, success{true})
@@ -151,7 +151,7 @@ func (s *Server) reconnectClients(w http.ResponseWriter, r *http.Request) {
 	}
 	statuses, err := c.ReconnectMCP(r.Context())
 	if _, ok := errors.AsType[*RefreshError](err); err != nil && !ok {
-		s.fail(w, "reconnecting MCP clients failed", err)
+		s.fail(w, "reconnect_mcp", err)
 		return
 	}
 	answer(w, http.StatusOK, map[string][]ClientStatus{"servers": statuses})
@@ -171,7 +171,7 @@ func (s *Server) addEvent(w http.ResponseWriter, r *http.Request) {
 	}
 	c.Append(Event{Kind: KindMessage, Source: body.Role, Text: body.text()})
 	if err := c.Start(r.Context()); err != nil {
-		s.fail(w, "connecting MCP clients for a message failed", err)
+		s.fail(w, "message", err)
 		return
 	}
 	answer(w, http.StatusOK, success{true})
@@ -209,8 +209,8 @@ func (s *Server) conversationOf(w http.ResponseWriter, r *http.Request, notFound
 }
 
 // fail logs why an action failed and answers that it did.
-func (s *Server) fail(w http.ResponseWriter, doing string, err error) {
-	s.logger.Warn(doing, "err", err) //nolint:sloglint // the callers' messages are constants.
+func (s *Server) fail(w http.ResponseWriter, action string, err error) {
+	s.logger.Warn("action failed", "action", action, "err", err)
 	answerFailure(w, err)
 }
 

@@ -55,7 +55,7 @@ type mcpClient struct {
 	tools   []remoteTool
 }
 
-// newClient makes a client and starts watching for changes; closeClient ends that.
+// newClient makes a client and starts watching for changes until it is closed.
 func (c *Conversation) newClient(ctx context.Context, server MCPServer, prefix string) *mcpClient {
 	server.Headers = maps.Clone(server.Headers)
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -211,7 +211,7 @@ func (c *Conversation) reconcile(m *mcpClient, definitions []json.RawMessage) er
 	return nil
 }
 
-// closeClient ends a client: its watcher, its session and what it has under way.
+// close ends the client: its watcher, its session s and what it has under way.
 // The caller has marked it closed.
 func (m *mcpClient) close(s *session) {
 	m.stop()
