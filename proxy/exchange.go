@@ -1,0 +1,347 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/mcp-sidecar/mcp-sidecar/conversation"
+)
+
+// Methods and values of the protocol that are looked at in more than one place.
+const (
+	methodInitialize  = "initialize"
+	methodInitialized = "notifications/initialized"
+	methodCancelled   = "notifications/cancelled"
+	methodProgress    = "notifications/progress"
+	methodCall        = "tools/call"
+	methodList        = "tools/list"
+	methodPing        = "ping"
+
+	// modernVersion is the first revision without sessions: each request says
+	// everything about itself.
+	modernVersion = "2026-07-28"
+)
+
+// exchange is one POST of a client on its way to the backend and back.
+type exchange struct {
+	p    *Proxy
+	srv  *server
+	cfg  *Config
+	r    *http.Request
+	to   address
+	out  *reply
+	sess *session // nil without one
+
+	env           envelope
+	body          []byte
+	label         string // method label of metrics
+	forward       http.Header
+	init          bool // a client's initialize
+	calls         bool // there is a tools/call
+	lists         bool // there is a tools/list
+	requests      int  // messages that want an answer
+	acceptsStream bool
+
+	start   time.Time
+	cancel  context.CancelCauseFunc
+	hold    holding
+	held    time.Duration // time it waited
+	repeats int           // tries after one that the backend may have begun with
+	renews  int           // times that the session was re-created for it
+	odd     int           // answers that made no sense
+	hints   map[string]ToolHints
+
+	began     view            // of the gate when the last try went out
+	beganAt   time.Time       // when that was
+	unsettled bool            // it went out while the tool list was unsettled
+	sent      bool            // an event of an answer went to the client
+	answered  map[string]bool // requests of a batch that have their answer, by idKey
+	outcome   outcome
+}
+
+// step says what to do after a try.
+type step int
+
+const (
+	done  step = iota + 1 // the client has its answer
+	again                 // try again
+)
+
+// servePost serves JSON-RPC messages.
+func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, to address) {
+	x := &exchange{p: p, srv: to.srv, cfg: cfg, r: r, to: to, start: time.Now(), label: "other", outcome: outcomeClientError}
+	x.out = newReply(w, func() { x.srv.metrics.firstByte(x.label, time.Since(x.start)) })
+
+	x.srv.metrics.inFlight.Inc()
+
+	defer func() {
+		x.srv.metrics.inFlight.Dec()
+		x.srv.metrics.ended(x.label, x.outcome)
+	}()
+
+	if !x.read(w) || !x.openSession(w) {
+		return
+	}
+
+	ctx, cancel := context.WithCancelCause(r.Context())
+	x.cancel = cancel
+
+	defer cancel(nil)
+
+	if x.sess != nil {
+		x.sess.begin(x.start)
+		defer func() { x.sess.end(time.Now()) }()
+
+		if x.early() {
+			return
+		}
+	}
+
+	x.run(ctx)
+}
+
+// read reads and classifies the body. It returns false when it refused it.
+func (x *exchange) read(w http.ResponseWriter) bool {
+	if e := x.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		refuse(w, http.StatusUnsupportedMediaType, nil, codeInvalid, "compressed requests are not supported: send the body as it is")
+		return false
+	}
+
+	body, err := io.ReadAll(http.MaxBytesReader(w, x.r.Body, x.cfg.MaxBody))
+
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		refuse(w, http.StatusRequestEntityTooLarge, nil, codeInvalid, "the request body is larger than this server accepts")
+		return false
+	}
+
+	if err != nil {
+		x.outcome = outcomeClosed
+		refuse(w, http.StatusBadRequest, nil, codeParse, "the request body could not be read")
+
+		return false
+	}
+
+	x.body = body
+	x.hold.bytes = int64(len(body))
+
+	if x.env, err = readEnvelope(body); err != nil {
+		code := codeInvalid
+
+		var bad *envelopeError
+		if errors.As(err, &bad) {
+			code = bad.code
+		}
+
+		refuse(w, http.StatusBadRequest, nil, code, err.Error())
+
+		return false
+	}
+
+	x.classify()
+
+	f := forwarding{
+		upstream: x.srv.conf().Upstream, host: x.r.Host, scheme: scheme(x.r),
+		conversationHeaders: x.cfg.ConversationHeaders, registers: x.to.named,
+	}
+
+	if x.forward, err = f.header(x.r.Header); err != nil {
+		refuse(w, http.StatusBadRequest, nil, codeInvalid, err.Error())
+		return false
+	}
+
+	// What is compressed can't be looked at; the hop is a short one.
+	delete(x.forward, "Accept-Encoding")
+
+	return true
+}
+
+func scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+
+	return "http"
+}
+
+// classify notes what the messages want.
+func (x *exchange) classify() {
+	for i := range x.env.messages {
+		m := &x.env.messages[i]
+		if m.kind == kindRequest {
+			x.requests++
+		}
+
+		x.calls = x.calls || m.method == methodCall
+		x.lists = x.lists || m.method == methodList
+	}
+
+	conf := x.srv.conf()
+	m := &x.env.messages[0]
+	x.label = methodLabel(&x.env)
+	x.init = !x.env.batch && m.kind == kindRequest && m.method == methodInitialize && !modern(m)
+	x.acceptsStream = x.requests > 0 && acceptsStream(x.r.Header)
+
+	x.hold.budget = conf.Hold
+	if x.calls {
+		x.hold.budget = conf.HoldCall
+	}
+}
+
+func modern(m *message) bool { return m.metaVersion >= modernVersion }
+
+func acceptsStream(h http.Header) bool {
+	for _, v := range h["Accept"] {
+		if strings.Contains(v, typeEventStream) {
+			return true
+		}
+	}
+
+	return false
+}
+
+// openSession finds the session that the request names. It returns false when it
+// refused the request.
+func (x *exchange) openSession(w http.ResponseWriter) bool {
+	ids := x.r.Header[headerSession]
+	first := &x.env.messages[0]
+
+	if len(ids) == 0 || modern(first) {
+		return true // requests without an id pass as they are
+	}
+
+	sess, status := x.srv.sessionOf(x.r.Context(), ids, x.forward)
+	if status != 0 {
+		refuseID(w, status, first.id)
+		return false
+	}
+
+	if !x.init { // initialize begins a new one
+		x.sess = sess
+	}
+
+	if x.sess == nil {
+		return true
+	}
+
+	if x.to.conv == "" {
+		x.to.conv = sess.conv
+	}
+
+	if x.lists {
+		x.hold.budget = sess.takeBudget(x.hold.budget)
+	}
+
+	return true
+}
+
+// sessionOf finds the session of a request, or the status to refuse it with.
+func (s *server) sessionOf(ctx context.Context, ids []string, h http.Header) (*session, int) {
+	if len(ids) != 1 {
+		return nil, http.StatusBadRequest
+	}
+
+	sess, err := s.openSession(ctx, ids[0])
+
+	switch {
+	case errors.Is(err, errMalformedSession):
+		return nil, http.StatusBadRequest
+	case errors.Is(err, errForeignSession):
+		return nil, http.StatusNotFound
+	case err != nil:
+		s.logger.Warn("opening a session failed, its client must begin anew", "err", err)
+		return nil, http.StatusNotFound
+	case sess.stranger(h):
+		return nil, http.StatusNotFound
+	}
+
+	return sess, 0
+}
+
+func refuseID(w http.ResponseWriter, status int, id []byte) {
+	if status == http.StatusBadRequest {
+		refuse(w, status, id, codeInvalid, errMalformedSession.Error())
+		return
+	}
+
+	refuseSession(w, id)
+}
+
+// early answers what needn't reach the backend. It returns true when it did.
+func (x *exchange) early() bool {
+	if x.env.batch {
+		return x.earlyBatch()
+	}
+
+	m := &x.env.messages[0]
+
+	switch {
+	case m.kind == kindResponse:
+		if x.sess.answers(m) {
+			return false
+		}
+	case m.method == methodCancelled && m.cancelledID != nil:
+		// A request that is held never reaches the backend; one that the backend
+		// had when it went away is gone with it.
+		if v := x.srv.gate.look(); !x.sess.cancelHeld(m.cancelledID) && !v.away {
+			return false
+		}
+	default:
+		return false
+	}
+
+	x.accept()
+
+	return true
+}
+
+// earlyBatch drops a batch of answers that all belong to an earlier process.
+func (x *exchange) earlyBatch() bool {
+	current := false
+
+	for i := range x.env.messages {
+		m := &x.env.messages[i]
+		current = m.kind != kindResponse || x.sess.answers(m) || current
+	}
+
+	if !current {
+		x.accept()
+	}
+
+	return !current
+}
+
+// accept answers messages that want no answer.
+func (x *exchange) accept() {
+	x.outcome = outcomeOK
+	x.out.empty(http.StatusAccepted)
+}
+
+// answers reports whether a client's answer belongs to the process that is there
+// now.
+func (s *session) answers(m *message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.fence.answer(m.id, s.life())
+}
+
+// requestKeys are the ids of the requests, for maps.
+func (x *exchange) requestKeys() []string {
+	keys := make([]string, 0, x.requests)
+
+	for i := range x.env.messages {
+		if m := &x.env.messages[i]; m.kind == kindRequest {
+			keys = append(keys, idKey(m.id))
+		}
+	}
+
+	return keys
+}
+
+// conversationID is the conversation that the request belongs to, "" for none.
+func (x *exchange) conversationID() conversation.ID { return x.to.conv }

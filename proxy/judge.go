@@ -1,0 +1,221 @@
+package proxy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+)
+
+// maxWhole is how large a JSON answer may be to be read to its end before the
+// client gets the first byte. Such an answer can still be replaced by another
+// when the backend is lost in the middle of it.
+const maxWhole = 1 << 20
+
+// answer is a backend's answer of which a part, often all, was read.
+type answer struct {
+	*http.Response
+
+	kind  string // media type
+	plain bool   // the body can be read: it isn't compressed in an unknown way
+	head  []byte // what was read of the body
+	whole bool   // that was all of it
+}
+
+// newAnswer looks at the header of an answer. What a backend compresses without
+// having been asked to is unpacked.
+func newAnswer(resp *http.Response) *answer {
+	a := &answer{Response: resp, plain: true}
+	a.kind, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
+
+	switch strings.ToLower(resp.Header.Get("Content-Encoding")) {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		resp.Body = &gunzip{body: resp.Body}
+		resp.ContentLength = -1
+		resp.Header.Del("Content-Encoding")
+	default:
+		a.plain = false
+	}
+
+	return a
+}
+
+// gunzip unpacks a body. The gzip header is read with the first bytes that are
+// asked for, not before.
+type gunzip struct {
+	body io.ReadCloser
+	r    *gzip.Reader
+}
+
+func (g *gunzip) Read(b []byte) (int, error) {
+	if g.r == nil {
+		r, err := gzip.NewReader(g.body)
+		if err != nil {
+			return 0, err //nolint:wrapcheck // the caller classifies it
+		}
+
+		g.r = r
+	}
+
+	return g.r.Read(b) //nolint:wrapcheck // io.EOF must stay what it is
+}
+
+func (g *gunzip) Close() error { return g.body.Close() } //nolint:wrapcheck // nobody looks at it
+
+// read reads up to limit bytes of the body.
+func (a *answer) read(limit int64) error {
+	if a.whole || int64(len(a.head)) > limit {
+		return nil
+	}
+
+	buf := bytes.NewBuffer(a.head)
+
+	want := limit - int64(len(a.head)) + 1
+	if n := a.ContentLength; n >= 0 && n < want {
+		buf.Grow(int(n) + bytes.MinRead)
+	}
+
+	n, err := buf.ReadFrom(io.LimitReader(a.Body, want))
+	a.head, a.whole = buf.Bytes(), n < want && err == nil
+
+	return err //nolint:wrapcheck // the caller classifies it
+}
+
+// rpc returns the single JSON-RPC response that the answer is, if it is one.
+func (a *answer) rpc() (*message, bool) {
+	if !a.whole || !a.plain || len(a.head) == 0 {
+		return nil, false
+	}
+
+	e, err := readEnvelope(a.head)
+	if err != nil || e.batch || e.messages[0].kind != kindResponse {
+		return nil, false
+	}
+
+	return &e.messages[0], true
+}
+
+// namesSession reports whether a body speaks of the session.
+func namesSession(body []byte) bool {
+	const word = "session"
+
+	for i := 0; i+len(word) <= len(body); i++ {
+		if body[i]|0x20 == word[0] && bytes.EqualFold(body[i:i+len(word)], []byte(word)) {
+			return true
+		}
+	}
+
+	return false
+}
+
+// judge decides what an answer means: for the session, for the gate and for the
+// client.
+func (x *exchange) judge(ctx context.Context, resp *http.Response, t target) step {
+	a := newAnswer(resp)
+
+	switch {
+	case resp.StatusCode == http.StatusOK && a.kind == typeEventStream && a.plain && x.requests > 0:
+		return x.stream(ctx, a, t)
+	case resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent:
+		x.accepted(ctx)
+		responseHeader(x.out.w.Header(), resp.Header)
+		x.outcome = outcomeOK
+		x.out.empty(resp.StatusCode)
+
+		return done
+	}
+
+	if err := a.read(maxWhole); err != nil {
+		return x.broken(ctx)
+	}
+
+	rpc, isRPC := a.rpc()
+
+	if x.sess != nil && !x.init {
+		switch how := lossOf(a, rpc, isRPC); {
+		case how == lossCertain, how == lossPossible && x.sess.confirmLoss(ctx, a, t, ownHeader(x.forward)):
+			return x.renew(ctx, t)
+		case ctx.Err() != nil:
+			return x.clientLeft(ctx)
+		}
+	}
+
+	if notMCP(a, isRPC) || x.init && notReady(a, isRPC) {
+		return x.unavailable(a)
+	}
+
+	if resp.StatusCode < http.StatusBadRequest {
+		x.accepted(ctx)
+	}
+
+	return x.deliver(a, rpc)
+}
+
+// notMCP reports whether a running backend, or something before it, fails in a way
+// that clients of MCP don't understand.
+func notMCP(a *answer, isRPC bool) bool {
+	return a.StatusCode >= http.StatusInternalServerError && !isRPC
+}
+
+// notReady reports whether an answer to initialize says that nobody is there yet
+// who understands it. A client of 2024-11-05 may also learn from such an answer
+// that it should use another transport, so it gets it in the end.
+func notReady(a *answer, isRPC bool) bool {
+	return a.StatusCode >= http.StatusInternalServerError || a.StatusCode == http.StatusNotFound && !isRPC
+}
+
+// unavailable decides after an answer of which no client could make sense. The
+// backend may be starting, or what is before it may not find it.
+func (x *exchange) unavailable(a *answer) step {
+	switch {
+	case x.init || a.StatusCode > http.StatusInternalServerError:
+		x.srv.suspect("not_ready")
+	default:
+		x.srv.ask("http_error") // perhaps this one request is too much for it
+	}
+
+	if !x.began.away && x.began.state.Phase >= Ready {
+		x.odd++ // it was said to be there
+	}
+
+	switch repeatable := x.init || x.requests > 0 && x.onlyReads() && a.StatusCode > http.StatusInternalServerError; {
+	case repeatable && x.odd < maxOdd:
+		return again
+	case a.StatusCode < http.StatusInternalServerError:
+		return x.deliver(a, nil)
+	case x.requests == 0:
+		x.accept()
+		x.outcome = outcomeBackend
+
+		return done
+	default:
+		return x.fail(interruptedFailure(ReasonBackend, !x.onlyReads()))
+	}
+}
+
+// broken decides after an answer that broke off before anything of it went to the
+// client.
+func (x *exchange) broken(ctx context.Context) step {
+	if ctx.Err() != nil {
+		return x.clientLeft(ctx)
+	}
+
+	return x.interrupted("reset")
+}
+
+// accepted notes that the backend took the request.
+func (x *exchange) accepted(ctx context.Context) {
+	if x.sess == nil {
+		return
+	}
+
+	x.sess.accepted(ctx, x.forward, x.began.process)
+
+	if m := &x.env.messages[0]; m.method == methodInitialized {
+		x.sess.setInitialized()
+	}
+}

@@ -1,0 +1,165 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+)
+
+// server is one backend and everything that is kept for it.
+type server struct {
+	p        *Proxy
+	name     string
+	logger   *slog.Logger
+	metrics  *serverMetrics
+	gate     *gate
+	sessions sessions
+	settings atomic.Pointer[Server]
+	selfServed
+	generation atomic.Uint64 // the newest that has settled
+	seed       maphash.Seed
+	reopen     chan struct{} // bounds how many streams are re-opened at one time
+}
+
+// reopenAtOnce bounds how many listening sessions re-open their stream at one
+// time: after a swap all of them have to.
+const reopenAtOnce = 16
+
+func (p *Proxy) newServer(conf Server) *server {
+	s := &server{
+		p: p, name: conf.Name, logger: p.logger.With("server", conf.Name), metrics: p.metrics.of(conf.Name),
+		gate: newGate(p.suspectFunc != nil), sessions: sessions{byID: make(map[string]*session)},
+		seed: maphash.MakeSeed(), reopen: make(chan struct{}, reopenAtOnce),
+	}
+	s.settings.Store(&conf)
+
+	return s
+}
+
+func (s *server) conf() *Server { return s.settings.Load() }
+
+// suspect closes the gate and asks for a look at the backend.
+func (s *server) suspect(reason string) {
+	s.gate.suspect()
+	s.p.upstream.CloseIdle()
+	s.ask(reason)
+}
+
+// doubt holds lists back and asks for a look at the backend.
+func (s *server) doubt(reason string) {
+	s.gate.doubt()
+	s.ask(reason)
+}
+
+func (s *server) ask(reason string) {
+	if s.p.suspectFunc != nil {
+		s.p.suspectFunc(s.name, reason)
+	}
+}
+
+// outgoing is one request to the backend.
+type outgoing struct {
+	method  string
+	header  http.Header // not changed
+	session string      // the backend's session id, "" for none
+	version string      // protocol version to name, "" for what the header says
+	query   string      // raw query of the client
+	suffix  string      // path below the endpoint's, for transports that have any
+	accept  string      // "" for what the header says
+	json    bool        // the body is the sidecar's own JSON
+	body    []byte
+}
+
+// send sends one request to the backend, following redirects within it.
+func (s *server) send(ctx context.Context, o outgoing) (*http.Response, Trace, error) {
+	base := s.conf().Upstream
+	u := *base
+
+	if o.suffix != "" {
+		u.Path, u.RawPath = o.suffix, ""
+	}
+
+	u.RawQuery = joinQuery(base.RawQuery, o.query)
+
+	h := o.header.Clone()
+	h.Del(headerSession)
+
+	if o.session != "" {
+		h.Set(headerSession, o.session)
+	}
+
+	if o.version != "" {
+		h.Set(headerVersion, o.version)
+	}
+
+	if o.accept != "" {
+		h.Set("Accept", o.accept)
+	}
+
+	if o.json {
+		h.Set("Content-Type", typeJSON)
+	}
+
+	req := (&http.Request{
+		Method: o.method, URL: &u, Host: u.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+
+	return send(s.p.upstream, req, o.body)
+}
+
+func joinQuery(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+
+	return a + "&" + b
+}
+
+// versionHeader is what a session's own requests put into the version header,
+// which exists since 2025-06-18.
+func versionHeader(version string) string {
+	if version < "2025-06-18" {
+		return ""
+	}
+
+	return version
+}
+
+// maxPeek is how much of an answer is read to decide what it means.
+const maxPeek = 64 << 10
+
+// discard reads what is left of a small answer, so that the connection can be used
+// again, and closes it.
+func discard(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, maxPeek)
+	_ = resp.Body.Close()
+}
+
+// readAll reads an answer of at most limit bytes and closes it. whole is false
+// when there is more.
+func readAll(resp *http.Response, limit int64) (body []byte, whole bool, err error) {
+	defer resp.Body.Close()
+
+	var buf bytes.Buffer
+	if n := resp.ContentLength; n > 0 && n <= limit {
+		buf.Grow(int(n) + bytes.MinRead)
+	}
+
+	n, err := buf.ReadFrom(io.LimitReader(resp.Body, limit+1))
+
+	return buf.Bytes(), n <= limit, err //nolint:wrapcheck // the caller classifies it
+}
+
+// replacePath returns the endpoint's URL with another path.
+func replacePath(u *url.URL, path string) *url.URL {
+	c := *u
+	c.Path, c.RawPath, c.RawQuery = path, "", ""
+
+	return &c
+}
