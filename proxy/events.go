@@ -88,7 +88,7 @@ func (r *eventReader) Next() (event, error) {
 			return parseEvent(block), nil
 		}
 		if r.err != nil {
-			if r.err == io.EOF && r.start < r.end {
+			if errors.Is(r.err, io.EOF) && r.start < r.end {
 				return event{}, io.ErrUnexpectedEOF
 			}
 			return event{}, r.err
@@ -99,10 +99,7 @@ func (r *eventReader) Next() (event, error) {
 
 // block cuts a complete block out of the buffer.
 func (r *eventReader) block() ([]byte, bool) {
-	for {
-		if !r.begin() {
-			break
-		}
+	for r.begin() {
 		at := lineEnd(r.buf[r.scan:r.end])
 		if at < 0 {
 			r.scan = r.end

@@ -119,7 +119,7 @@ func TestEventReaderFraming(t *testing.T) {
 						t.Errorf("%s: the bytes changed: %q", how, raw)
 					}
 
-					if err != io.EOF {
+					if !errors.Is(err, io.EOF) {
 						t.Errorf("%s: ended with %v", how, err)
 					}
 				}
@@ -155,11 +155,11 @@ func TestEventReaderTruncated(t *testing.T) {
 				t.Fatalf("%q at %d: the bytes changed: %q", end, cut, raw)
 			}
 
-			if err == io.EOF && raw != stream[:cut] {
+			if errors.Is(err, io.EOF) && raw != stream[:cut] {
 				t.Fatalf("%q at %d: clean end, but %q is missing", end, cut, stream[len(raw):cut])
 			}
 
-			if err != io.EOF && err != io.ErrUnexpectedEOF {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Fatalf("%q at %d: %v", end, cut, err)
 			}
 		}
@@ -261,7 +261,7 @@ func TestEventReaderBounds(t *testing.T) {
 	large := strings.Repeat(line, 3) + "\n"
 
 	got, _, err := readEvents(strings.NewReader(large+"data: b\n\n"), 4<<20)
-	if err != io.EOF || len(got) != 2 || len(got[0].Data) != 3<<20+2 || got[1].Data != "b" {
+	if !errors.Is(err, io.EOF) || len(got) != 2 || len(got[0].Data) != 3<<20+2 || got[1].Data != "b" {
 		t.Errorf("a large event: %d events, %v", len(got), err)
 	}
 
@@ -279,7 +279,7 @@ func TestEventReaderBounds(t *testing.T) {
 		_, _, whole := readEvents(strings.NewReader(s), 100)
 		_, _, bytewise := readEvents(iotest.OneByteReader(strings.NewReader(s)), 100)
 
-		if (whole == io.EOF) != (n <= 100) || (bytewise == io.EOF) != (n <= 100) {
+		if errors.Is(whole, io.EOF) != (n <= 100) || errors.Is(bytewise, io.EOF) != (n <= 100) {
 			t.Errorf("%d bytes of 100: %v, byte by byte %v", n, whole, bytewise)
 		}
 	}
@@ -356,7 +356,7 @@ func FuzzEventReader(f *testing.F) {
 		whole, raw, err := readEvents(bytes.NewReader(stream), maxEvent)
 		parts, rawParts, errParts := readEvents(&chunks{s: string(stream), cut: []int{int(cut1), int(cut2)}}, maxEvent)
 
-		if diff := cmp.Diff(whole, parts); diff != "" || err != errParts {
+		if diff := cmp.Diff(whole, parts); diff != "" || !errors.Is(err, errParts) {
 			t.Fatalf("cuts change the stream: %v, %v\n%s", err, errParts, diff)
 		}
 
@@ -365,7 +365,7 @@ func FuzzEventReader(f *testing.F) {
 			t.Fatalf("the bytes changed: %q, %q", raw, rawParts)
 		}
 
-		if err == io.EOF && (raw != without || rawParts != without) {
+		if errors.Is(err, io.EOF) && (raw != without || rawParts != without) {
 			t.Fatalf("clean end, but bytes are missing: %q, %q", raw, rawParts)
 		}
 
@@ -381,7 +381,7 @@ func FuzzEventReader(f *testing.F) {
 			}
 		}
 
-		if got, _, err := readEvents(bytes.NewReader(anew), maxEvent); err != io.EOF || !cmp.Equal(want, got) {
+		if got, _, err := readEvents(bytes.NewReader(anew), maxEvent); !errors.Is(err, io.EOF) || !cmp.Equal(want, got) {
 			t.Fatalf("written anew: %v\n%s", err, cmp.Diff(want, got))
 		}
 	})

@@ -53,7 +53,7 @@ type sealKey struct {
 // NewKey returns a fresh random key.
 func NewKey() []byte {
 	key := make([]byte, KeySize)
-	rand.Read(key) //nolint:errcheck // never fails, by its documentation
+	rand.Read(key) // never fails
 
 	return key
 }
@@ -179,7 +179,7 @@ func (k *Keyring) Seal(purpose string, plaintext, additional []byte) ([]byte, er
 	copy(out[1:], k.first.id[:])
 
 	nonce := out[1+sealKeyID : sealHeader]
-	rand.Read(nonce) //nolint:errcheck // never fails, by its documentation
+	rand.Read(nonce) // never fails
 
 	return aead.Seal(out, nonce, plaintext, additional), nil
 }
@@ -216,7 +216,9 @@ func (k *Keyring) open(dst []byte, purpose string, sealed, additional []byte) ([
 // aead returns the cipher for a purpose.
 func (k *sealKey) aead(purpose string) (cipher.AEAD, error) {
 	if a, ok := k.aeads.Load(purpose); ok {
-		return a.(cipher.AEAD), nil
+		if aead, ok := a.(cipher.AEAD); ok {
+			return aead, nil
+		}
 	}
 
 	sub, err := hkdf.Key(sha256.New, k.secret, nil, "mcp-sidecar 1 seal "+purpose, 32)

@@ -88,7 +88,7 @@ func newTransport() *transport {
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := d.DialContext(ctx, network, address)
 			if err != nil {
-				return nil, err //nolint:wrapcheck // net/http wraps it
+				return nil, err
 			}
 
 			return &countedConn{Conn: c}, nil
@@ -118,7 +118,7 @@ func (t *transport) Do(req *http.Request) (*http.Response, Trace, error) {
 	// of the client's, even where it was.
 	r.GetBody = nil
 
-	resp, err := t.rt.RoundTrip(r) //nolint:bodyclose // the caller's
+	resp, err := t.rt.RoundTrip(r)
 	trace := p.trace()
 
 	if err != nil && req.Context().Err() != nil {
@@ -126,7 +126,7 @@ func (t *transport) Do(req *http.Request) (*http.Response, Trace, error) {
 		trace.Wrote = trace.Connected
 	}
 
-	return resp, trace, err //nolint:wrapcheck // the caller classifies it
+	return resp, trace, err
 }
 
 // CloseIdle implements Upstream.
@@ -193,5 +193,5 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.wrote.Add(int64(n))
 
-	return n, err //nolint:wrapcheck // net/http expects it as it is
+	return n, err
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -90,10 +91,8 @@ func keepsMethod(method string, status int) bool {
 func visit(seen *[]string, next *url.URL) error {
 	uri := next.RequestURI()
 
-	for _, s := range *seen {
-		if s == uri {
-			return fmt.Errorf("%w: it leads in circles", errRedirect)
-		}
+	if slices.Contains(*seen, uri) {
+		return fmt.Errorf("%w: it leads in circles", errRedirect)
 	}
 
 	if len(*seen) > maxRedirects {
