@@ -84,8 +84,8 @@ type message struct {
 	cancelledID     []byte // notifications/cancelled: params.requestId, raw
 	level           string // logging/setLevel
 	filter          []byte // subscriptions/listen: params.notifications, raw
-	hasTask         bool   // params.task
-	hasRequestState bool   // params.requestState or params.inputResponses
+	hasTask         bool   // tools/call, prompts/get, resources/read: params.task
+	hasRequestState bool   // the same: params.requestState or params.inputResponses
 
 	isError   bool  // a response that carries an error
 	errorCode int64 // its code, 0 when it has none that is an integer

@@ -21,8 +21,8 @@ const (
 // message reads one message.
 func (s *scanner) message(m *message) error {
 	if s.peek() != '{' {
-		if s.i == len(s.b) {
-			return errSyntax
+		if err := s.skip(); err != nil {
+			return err
 		}
 		return errNotObject
 	}

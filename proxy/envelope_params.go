@@ -89,31 +89,34 @@ func (s *scanner) call(m *message, method span, p *params) error {
 	if acted&paramFilter != 0 {
 		m.filter = p.value(paramFilter).of(s.b)
 	}
-	m.hasTask = p.seen&paramTask != 0
-	m.hasRequestState = p.seen&(paramRequestState|paramInputResponses) != 0
+	m.hasTask = p.seen&acted&paramTask != 0
+	m.hasRequestState = p.seen&acted&(paramRequestState|paramInputResponses) != 0
 	return nil
 }
 
 // actedOn returns the members of params that matter for a method.
 func actedOn(method string) param {
-	const always = paramMeta | paramTask | paramRequestState | paramInputResponses
+	// Whether a request may be sent again depends on these.
+	const replay = paramTask | paramRequestState | paramInputResponses
 	switch method {
 	case "tools/call", "prompts/get":
-		return always | paramName
-	case "resources/read", "resources/subscribe", "resources/unsubscribe":
-		return always | paramURI
+		return paramMeta | paramName | replay
+	case "resources/read":
+		return paramMeta | paramURI | replay
+	case "resources/subscribe", "resources/unsubscribe":
+		return paramMeta | paramURI
 	case "tools/list", "prompts/list", "resources/list", "resources/templates/list":
-		return always | paramCursor
+		return paramMeta | paramCursor
 	case "initialize":
-		return always | paramVersion
+		return paramMeta | paramVersion
 	case "notifications/cancelled":
-		return always | paramRequestID
+		return paramMeta | paramRequestID
 	case "logging/setLevel":
-		return always | paramLevel
+		return paramMeta | paramLevel
 	case "subscriptions/listen":
-		return always | paramFilter
+		return paramMeta | paramFilter
 	}
-	return always
+	return paramMeta
 }
 
 // params reads the members of params.
