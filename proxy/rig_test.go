@@ -280,6 +280,9 @@ func (r *rig) health(ctx context.Context, p *Proxy) {
 
 			select {
 			case <-growing:
+			case <-r.look: // look again
+				r.suspect("", "again")
+				continue
 			case <-ctx.Done():
 				return
 			}

@@ -233,7 +233,9 @@ func TestCancelledWhileHeld(t *testing.T) {
 // TestSignOfLife: a held request gets its header and comments, and then the answer
 // as an event.
 func TestSignOfLife(t *testing.T) {
-	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.HeldComment, c.KeepAlive = 20*time.Millisecond, 20*time.Millisecond })
+	r := newRig(t, func(c *Config, _ *Deps, _ *rig) {
+		c.HeldComment, c.KeepAlive = 20*time.Millisecond, 20*time.Millisecond
+	})
 	r.backend.start(mcpServer([]string{"a"}))
 
 	id := r.initialize()
@@ -324,5 +326,30 @@ func TestListWaitsForSettled(t *testing.T) {
 
 	if g := <-answer; !strings.Contains(g.body, `"b"`) {
 		t.Errorf("list: %s", g.body)
+	}
+}
+
+// TestDeadPooledConnections: the first request after a swap finds nothing but
+// connections to the process before.
+func TestDeadPooledConnections(t *testing.T) {
+	r := newRig(t)
+	r.backend.start(mcpServer([]string{"a"}))
+
+	id := r.initialize()
+	r.settled()
+
+	for round := range 10 {
+		var wg sync.WaitGroup
+
+		for i := range 20 {
+			wg.Go(func() { r.post(id, callBody(i, "a")) })
+		}
+
+		wg.Wait()
+		r.swap(mcpServer([]string{"a"}))
+
+		if g := r.post(id, callBody(99, "a")); g.status != 200 || !strings.Contains(g.body, "ran a") {
+			t.Fatalf("round %d: %d %s", round, g.status, g.body)
+		}
 	}
 }
