@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -68,9 +69,16 @@ func failure(err error, t Trace) failureKind {
 const (
 	dialTimeout = 3 * time.Second
 	idlePerHost = 512
-	idleTimeout = 90 * time.Second
 	maxHeader   = 64 << 10
+
+	// idleTimeout is below the 5 s after which many servers close an idle
+	// connection: a request that crosses the close can't be told from one that
+	// was running when the server died.
+	idleTimeout = 4 * time.Second
 )
+
+// errStale fails the first write to a connection that the backend has closed.
+var errStale = errors.New("the backend closed the idle connection")
 
 // transport is the Upstream on top of net/http.
 type transport struct {
@@ -91,7 +99,7 @@ func newTransport() *transport {
 				return nil, err
 			}
 
-			return &countedConn{Conn: c}, nil
+			return countConn(c), nil
 		},
 		// Else net/http would ask for gzip on its own and unpack it.
 		DisableCompression:  true,
@@ -153,6 +161,7 @@ func (p *probe) gotConn(info httptrace.GotConnInfo) {
 
 	if p.conn, _ = c.(*countedConn); p.conn != nil {
 		p.begun = p.conn.wrote.Load()
+		p.conn.check(info.Reused)
 	}
 }
 
@@ -182,14 +191,39 @@ func (p *probe) trace() Trace {
 }
 
 // countedConn counts what was written: the only exact answer to whether the
-// backend can have seen something of a request.
+// backend can have seen something of a request. It also keeps a request off a
+// connection that is known to be dead, since what was written there would have to
+// count as sent.
 type countedConn struct {
 	net.Conn
 
+	raw   syscall.RawConn // nil where there is none
 	wrote atomic.Int64
+	stale atomic.Bool
+}
+
+func countConn(c net.Conn) *countedConn {
+	counted := &countedConn{Conn: c}
+
+	if s, ok := c.(syscall.Conn); ok {
+		counted.raw, _ = s.SyscallConn()
+	}
+
+	return counted
+}
+
+// check looks at the connection before a request goes out on it.
+func (c *countedConn) check(reused bool) {
+	if reused && c.raw != nil && !alive(c.raw) {
+		c.stale.Store(true)
+	}
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
+	if c.stale.Load() {
+		return 0, errStale
+	}
+
 	n, err := c.Conn.Write(b)
 	c.wrote.Add(int64(n))
 

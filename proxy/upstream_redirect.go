@@ -13,6 +13,7 @@ import (
 
 const (
 	maxRedirects = 3
+	maxStale     = 3
 	maxDrain     = 64 << 10
 )
 
@@ -25,14 +26,13 @@ var errRedirect = errors.New("following a redirect of the backend")
 // backend means itself (another slash, another path). The connection always goes
 // to the host of req.URL: whatever a backend answers, nothing is ever sent
 // elsewhere. Redirects that would turn a POST into a GET are returned as they
-// are. The Trace is that of the last request.
+// are. A pooled connection that turns out to be dead before anything was written
+// is no failure. The Trace is that of the last request.
 func send(u Upstream, req *http.Request, body []byte) (*http.Response, Trace, error) {
 	seen := []string{req.URL.RequestURI()}
 
 	for {
-		setBody(req, body)
-
-		resp, trace, err := u.Do(req)
+		resp, trace, err := sendFresh(u, req, body)
 		if err != nil || !isRedirect(resp) {
 			return resp, trace, err
 		}
@@ -57,6 +57,20 @@ func send(u Upstream, req *http.Request, body []byte) (*http.Response, Trace, er
 		again := req.WithContext(req.Context())
 		again.URL = next
 		req = again
+	}
+}
+
+// sendFresh does a request, on a new connection where a pooled one is dead.
+func sendFresh(u Upstream, req *http.Request, body []byte) (*http.Response, Trace, error) {
+	for tries := 1; ; tries++ {
+		setBody(req, body)
+
+		resp, trace, err := u.Do(req)
+		if err == nil || !trace.Reused || trace.Wrote || tries == maxStale {
+			return resp, trace, err
+		}
+
+		u.CloseIdle() // the others of the pool are likely to be dead too
 	}
 }
 

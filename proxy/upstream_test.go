@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -12,7 +13,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // rawBackend accepts connections and hands each to serve, with its number.
@@ -254,55 +254,121 @@ func TestTransportClientGone(t *testing.T) {
 	}
 }
 
-// TestTransportStaleConnections closes idle connections as a graceful swap does:
-// once that was noticed, no request fails for it.
-func TestTransportStaleConnections(t *testing.T) {
+// TestSendOverStaleConnections closes idle connections as a graceful swap does:
+// the next request must not fail for it, and not be sent twice.
+func TestSendOverStaleConnections(t *testing.T) {
 	t.Parallel()
 
-	const n = 20
+	const pooled = 20
 
-	var s *httptest.Server
+	var served atomic.Int32
 
-	arrived, release := make(chan struct{}, n), make(chan struct{})
-	s = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		arrived <- struct{}{}
-		<-release
+	arrived, release := make(chan struct{}, pooled), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Warm") != "" {
+			arrived <- struct{}{}
+			<-release
+
+			return
+		}
+
+		served.Add(1)
 	}))
 	t.Cleanup(s.Close)
 
 	u := testTransport(t)
-	errs := make(chan error, n)
+	errs := make(chan error, pooled)
 
-	for range n {
+	for range pooled {
 		go func() {
-			_, _, err := post(t.Context(), t, u, s.URL, "x")
+			_, _, err := post(t.Context(), t, u, s.URL, "x", "Warm", "1")
 			errs <- err
 		}()
 	}
 
-	for range n {
+	for range pooled {
 		<-arrived
 	}
 
 	close(release)
 
-	for range n {
+	for range pooled {
 		if err := <-errs; err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	s.CloseClientConnections()
+	const rounds = 100
 
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		_, tr, err := post(t.Context(), t, u, s.URL, "x")
-		if err == nil && !tr.Reused {
-			return
+	for range rounds {
+		s.CloseClientConnections()
+
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
 		}
 
-		if time.Now().After(deadline) {
-			t.Fatalf("still %+v, %v", tr, err)
+		resp, tr, err := send(u, req, []byte("x"))
+		if err != nil {
+			t.Fatalf("%v, %+v", err, tr)
 		}
+
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+
+	if n := served.Load(); n != rounds {
+		t.Errorf("the backend got %d requests, want %d", n, rounds)
+	}
+}
+
+// TestStaleConnectionIsNotWrittenTo has the backend close a connection without
+// net/http knowing.
+func TestStaleConnectionIsNotWrittenTo(t *testing.T) {
+	t.Parallel()
+
+	for name, linger := range map[string]int{"closed": -1, "reset": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+
+			far, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			counted := countConn(c)
+			counted.check(true)
+
+			if n, err := counted.Write([]byte("x")); n != 1 || err != nil {
+				t.Fatalf("wrote %d bytes to a good connection, %v", n, err)
+			}
+
+			_, _ = far.Read(make([]byte, 1))
+
+			if tcp, ok := far.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(linger)
+			}
+
+			_ = far.Close()
+
+			counted.check(true)
+
+			if n, err := counted.Write([]byte("x")); n != 0 || !errors.Is(err, errStale) || counted.wrote.Load() != 1 {
+				t.Errorf("wrote %d bytes to a dead connection, %v", n, err)
+			}
+		})
 	}
 }
 
