@@ -92,7 +92,7 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 
 		s.refuse(w, m)
-	case m.ID == nil:
+	case m.ID == nil || m.Method == "":
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		s.result(w, m, `{"content":[{"type":"text","text":"ran `+m.Params.Name+`"}]}`)

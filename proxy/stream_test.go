@@ -1,0 +1,614 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	mcpserver "github.com/mark3labs/mcp-go/server"
+)
+
+// listening is a client's open stream.
+type listening struct {
+	resp   *http.Response
+	cancel context.CancelFunc
+	events chan string // data of events, comments left out
+	ended  chan error
+}
+
+// listen opens a client's stream.
+func (r *rig) listen(session string, header ...string) *listening {
+	r.t.Helper()
+
+	ctx, cancel := context.WithCancel(r.t.Context())
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.front.URL+"/mcp", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Mcp-Session-Id", session)
+
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+
+	resp, err := r.front.Client().Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+
+	l := &listening{resp: resp, cancel: cancel, events: make(chan string, 100), ended: make(chan error, 1)}
+
+	var wg sync.WaitGroup
+
+	wg.Go(func() {
+		events := newEventReader(resp.Body, maxEvent)
+
+		for {
+			ev, err := events.Next()
+			if err != nil {
+				l.ended <- err
+				return
+			}
+
+			if ev.hasData {
+				l.events <- string(ev.data)
+			}
+		}
+	})
+
+	r.t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+
+		_ = resp.Body.Close()
+	})
+
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+		r.t.Fatalf("stream: %d %v", resp.StatusCode, resp.Header)
+	}
+
+	return l
+}
+
+// next waits for an event that contains text.
+func (l *listening) next(t *testing.T, text string) {
+	t.Helper()
+
+	select {
+	case e := <-l.events:
+		if !strings.Contains(e, text) {
+			t.Errorf("got %s, want %s", e, text)
+		}
+	case err := <-l.ended:
+		t.Errorf("the stream ended (%v), want %s", err, text)
+	case <-time.After(10 * time.Second):
+		t.Errorf("no event, want %s", text)
+	}
+}
+
+// none makes sure that no event has come.
+func (l *listening) none(t *testing.T) {
+	t.Helper()
+
+	select {
+	case e := <-l.events:
+		t.Errorf("unexpected %s", e)
+	default:
+	}
+}
+
+// streams is a stub's GET handler that counts how many are open for a session, and
+// sends what it is told to.
+type streams struct {
+	mu   sync.Mutex
+	open map[string]chan string
+	n    int // opened so far
+	most int
+	from []string // Last-Event-IDs
+}
+
+func (s *streams) get(w http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("Mcp-Session-Id")
+	events := make(chan string, 10)
+
+	s.mu.Lock()
+
+	if from := r.Header.Get("Last-Event-ID"); from != "" {
+		s.from = append(s.from, from)
+	}
+
+	if s.open == nil {
+		s.open = map[string]chan string{}
+	}
+
+	if s.open[id] != nil {
+		s.most++
+		s.mu.Unlock()
+		http.Error(w, "there is one already", http.StatusConflict)
+
+		return
+	}
+
+	s.open[id] = events
+	s.n++
+	s.mu.Unlock()
+
+	defer func() {
+		s.mu.Lock()
+		delete(s.open, id)
+		s.mu.Unlock()
+	}()
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	_ = http.NewResponseController(w).Flush()
+
+	for {
+		select {
+		case e := <-events:
+			switch e {
+			case "FIN":
+				return
+			case "RST":
+				c, _, err := http.NewResponseController(w).Hijack()
+				if err == nil {
+					_ = c.(*net.TCPConn).SetLinger(0)
+					_ = c.Close()
+				}
+
+				return
+			}
+
+			_, _ = io.WriteString(w, e)
+			_ = http.NewResponseController(w).Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// send sends to the open stream of a session.
+func (s *streams) send(t *testing.T, session, event string) {
+	t.Helper()
+	eventually(t, "the backend's stream is open", func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+
+		c := s.open[session]
+		if c == nil {
+			return errors.New("it isn't")
+		}
+
+		c <- event
+
+		return nil
+	})
+}
+
+func (s *streams) isOpen(session string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.open[session] != nil
+}
+
+const hello = "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"hello\"}}\n\n"
+
+// TestStreamOutlivesTheBackend: the client's stream stays, and the new process's
+// messages come on it.
+func TestStreamOutlivesTheBackend(t *testing.T) {
+	for _, how := range []string{"FIN", "RST", "KILL"} {
+		t.Run(how, func(t *testing.T) {
+			one, two := &streams{}, &streams{}
+			r := newRig(t)
+			r.backend.start(process{handler: &stub{prefix: "one-", get: one.get}})
+
+			id := r.initialize()
+			l := r.listen(id)
+			one.send(t, "one-0", hello)
+			l.next(t, "hello")
+
+			if how != "KILL" {
+				one.send(t, "one-0", how)
+				eventually(t, "the stream is opened again", func() error {
+					one.mu.Lock()
+					defer one.mu.Unlock()
+
+					if one.n != 2 {
+						return errors.New("it isn't")
+					}
+
+					return nil
+				})
+				one.send(t, "one-0", hello)
+				l.next(t, "hello")
+			}
+
+			r.swap(process{handler: &stub{prefix: "two-", get: two.get}})
+			two.send(t, "two-0", hello)
+			l.next(t, "hello")
+			l.none(t)
+
+			if n := r.backend.count(2, methodInitialize); n != 1 {
+				t.Errorf("%d initialize", n)
+			}
+
+			if one.most+two.most != 0 {
+				t.Errorf("%d times a second stream", one.most+two.most)
+			}
+		})
+	}
+}
+
+// TestStreamOfAFrozenBackend: the connection to the process before never breaks.
+func TestStreamOfAFrozenBackend(t *testing.T) {
+	one, two := &streams{}, &streams{}
+	r := newRig(t)
+	r.backend.start(process{handler: &stub{prefix: "one-", get: one.get}})
+
+	id := r.initialize()
+	l := r.listen(id)
+	one.send(t, "one-0", hello)
+	l.next(t, "hello")
+
+	r.backend.mu.Lock()
+	frozen := r.backend.srv
+	r.backend.mu.Unlock()
+
+	defer func() { _ = frozen.Close() }()
+
+	// Only the listener goes; its connections stay.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	_ = frozen.Shutdown(ctx)
+
+	r.backend.start(process{handler: &stub{prefix: "two-", get: two.get}})
+	r.settled()
+	two.send(t, "two-0", hello)
+	l.next(t, "hello")
+}
+
+// TestOldEventIDs: an id of the process before is never sent to the new one.
+func TestOldEventIDs(t *testing.T) {
+	one, two := &streams{}, &streams{}
+	r := newRig(t)
+	r.backend.start(process{handler: &stub{prefix: "one-", get: one.get}})
+
+	id := r.initialize()
+	r.settled()
+
+	l := r.listen(id)
+	one.send(t, "one-0", "id: ev-1\n"+hello)
+	l.next(t, "hello")
+	l.cancel()
+	eventually(t, "the backend's stream ends with the client's", func() error {
+		if one.isOpen("one-0") {
+			return errors.New("it is open")
+		}
+
+		return nil
+	})
+
+	// The same process gets it.
+	l = r.listen(id, "Last-Event-ID", "ev-1")
+	one.send(t, "one-0", "id: ev-2\n"+hello)
+	l.next(t, "hello")
+	l.cancel()
+
+	if fmt.Sprint(one.from) != "[ev-1]" {
+		t.Errorf("resumed from %v", one.from)
+	}
+
+	r.swap(process{handler: &stub{prefix: "two-", get: two.get}})
+	r.settled()
+
+	for _, from := range []string{"ev-2", "never-seen"} {
+		l = r.listen(id, "Last-Event-ID", from)
+		two.send(t, "two-0", hello)
+		l.next(t, "hello")
+		l.cancel()
+		eventually(t, "the stream ends", func() error {
+			if two.isOpen("two-0") {
+				return errors.New("it is open")
+			}
+
+			return nil
+		})
+	}
+
+	if len(two.from) != 0 {
+		t.Errorf("the new process was asked for %v", two.from)
+	}
+}
+
+// TestPolling: an answer that is to be polled for is found on the stream that the
+// client opens, or said to be lost.
+func TestPolling(t *testing.T) {
+	for _, swap := range []bool{false, true} {
+		t.Run(fmt.Sprint("swap ", swap), func(t *testing.T) {
+			r := newRig(t)
+			s := &stub{prefix: "one-"}
+			s.handle = func(w http.ResponseWriter, _ *http.Request, m stubMessage) bool {
+				if m.Method == methodCall {
+					w.Header().Set("Content-Type", "text/event-stream")
+					fmt.Fprint(w, "id: p-1\ndata: \n\n")
+				}
+
+				return m.Method == methodCall
+			}
+			s.get = func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Last-Event-ID") != "p-1" {
+					http.Error(w, "no", http.StatusMethodNotAllowed)
+					return
+				}
+
+				w.Header().Set("Content-Type", "text/event-stream")
+				fmt.Fprint(w, "id: p-2\ndata: {\"jsonrpc\":\"2.0\",\"id\":4,\"result\":{}}\n\n")
+			}
+			r.backend.start(process{handler: s})
+
+			id := r.initialize()
+			r.settled()
+			r.post(id, callBody(4, "x"))
+
+			if swap {
+				r.swap(process{handler: &stub{prefix: "two-"}})
+				r.settled()
+			}
+
+			l := r.listen(id, "Last-Event-ID", "p-1")
+			if swap {
+				l.next(t, fmt.Sprint(CodeInterrupted))
+			} else {
+				l.next(t, `"id":4,"result":{}`)
+			}
+		})
+	}
+}
+
+// TestTwoStreams: each message goes to one stream of the session, and the other
+// takes over when the first is gone.
+func TestTwoStreams(t *testing.T) {
+	one := &streams{}
+	r := newRig(t)
+	r.backend.start(process{handler: &stub{prefix: "one-", get: one.get}})
+
+	id := r.initialize()
+	a, b := r.listen(id), r.listen(id)
+
+	for i := range 5 {
+		one.send(t, "one-0", strings.Replace(hello, "hello", fmt.Sprint("hello ", i), 1))
+	}
+
+	for i := range 5 {
+		want := fmt.Sprint("hello ", i)
+
+		select {
+		case e := <-a.events:
+			if !strings.Contains(e, want) {
+				t.Errorf("got %s, want %s", e, want)
+			}
+		case e := <-b.events:
+			if !strings.Contains(e, want) {
+				t.Errorf("got %s, want %s", e, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("no event")
+		}
+	}
+
+	a.none(t)
+	b.none(t)
+	a.cancel()
+	eventually(t, "one stream is left", func() error {
+		if n := r.proxy.Stats()[0].Streams; n != 1 {
+			return fmt.Errorf("%d are", n)
+		}
+
+		return nil
+	})
+	one.send(t, "one-0", hello)
+	b.next(t, "hello")
+}
+
+// TestSidecarServesStream: where the backend has none, the sidecar's own does.
+func TestSidecarServesStream(t *testing.T) {
+	html := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<h1>hi</h1>")
+	}
+
+	for name, s := range map[string]*stub{
+		"405":         {},
+		"sessionless": {sessionless: true},
+		"html":        {get: html},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.KeepAlive = 10 * time.Millisecond })
+			r.backend.start(process{handler: s, tools: []ToolHints{{Name: "a"}}})
+
+			id := r.initialize()
+			r.settled()
+
+			l := r.listen(id)
+			r.swap(process{handler: s, tools: []ToolHints{{Name: "b"}}})
+			r.settled()
+			l.next(t, methodListChanged)
+
+			for epoch := range uint64(2) {
+				if n := len(r.backend.calls(func(c call) bool { return c.http == http.MethodGet && c.epoch == epoch+1 })); n > 1 {
+					t.Errorf("the backend's GET was asked %d times", n)
+				}
+			}
+		})
+	}
+}
+
+// TestAnnouncement: a new generation is announced once to each session that
+// listens and has been initialised.
+func TestAnnouncement(t *testing.T) {
+	r := newRig(t)
+	r.backend.start(mcpServer([]string{"a"}, mcpserver.WithStateful(true)))
+
+	ids := []string{r.initialize(), r.initialize()}
+	half := r.post("", initBody).header.Get("Mcp-Session-Id")
+
+	r.settled()
+
+	var listeners []*listening
+	for _, id := range append(ids, half) {
+		listeners = append(listeners, r.listen(id))
+	}
+
+	r.swap(mcpServer([]string{"a", "b"}, mcpserver.WithStateful(true)))
+	r.settled()
+	listeners[0].next(t, methodListChanged)
+	listeners[1].next(t, methodListChanged)
+
+	for _, id := range ids {
+		if g := r.post(id, listBody(1)); !strings.Contains(g.body, `"b"`) {
+			t.Errorf("list: %s", g.body)
+		}
+	}
+
+	r.swap(mcpServer([]string{"a", "b"}, mcpserver.WithStateful(true))) // the same again
+	r.settled()
+	r.swap(mcpServer([]string{"c"}, mcpserver.WithStateful(true)))
+	r.settled()
+	listeners[0].next(t, methodListChanged)
+	listeners[1].next(t, methodListChanged)
+
+	for _, l := range listeners {
+		l.none(t)
+	}
+}
+
+// TestBackendNotices: many notices become few, the last of them after the last
+// change; and a backend that gives notice of every listing is not listed for ever.
+func TestBackendNotices(t *testing.T) {
+	t.Run("storm", func(t *testing.T) {
+		s := mcpserver.NewMCPServer("backend", "1", mcpserver.WithToolCapabilities(true))
+		r := newRig(t)
+		r.backend.start(process{handler: mcpserver.NewStreamableHTTPServer(s)})
+
+		id := r.initialize()
+		r.settled()
+
+		l := r.listen(id)
+		eventually(t, "the backend's stream is open", func() error {
+			if n := len(r.backend.calls(func(c call) bool { return c.http == http.MethodGet })); n == 0 {
+				return errors.New("it isn't")
+			}
+
+			return nil
+		})
+
+		for i := range 200 {
+			s.AddTool(mcp.NewTool(fmt.Sprint("tool-", i)), nil)
+		}
+
+		l.next(t, methodListChanged)
+
+		notices := 1
+		for more := true; more; {
+			select {
+			case <-l.events:
+				notices++
+			case <-time.After(400 * time.Millisecond): // four times the quiet time
+				more = false
+			}
+		}
+
+		if g := r.post(id, listBody(1)); !strings.Contains(g.body, "tool-199") || notices > 3 {
+			t.Errorf("%d notices; %d", notices, g.status)
+		}
+	})
+
+	t.Run("loop", func(t *testing.T) {
+		st := &streams{}
+		s := &stub{get: st.get}
+		s.handle = func(w http.ResponseWriter, _ *http.Request, m stubMessage) bool {
+			if m.Method == methodList {
+				st.send(t, "0", "data: "+listChanged+"\n\n")
+				s.result(w, m, `{"tools":[]}`)
+			}
+
+			return m.Method == methodList
+		}
+
+		r := newRig(t)
+		r.backend.start(process{handler: s})
+
+		id := r.initialize()
+		r.settled()
+
+		l := r.listen(id)
+		lists := 0
+
+		for more := true; more; {
+			r.post(id, listBody(lists))
+			lists++
+
+			select {
+			case <-l.events:
+			case <-time.After(400 * time.Millisecond):
+				more = false
+			}
+
+			if lists > 3 {
+				t.Fatal("it goes on and on")
+			}
+		}
+	})
+}
+
+// TestServerRequests: an answer to a request of the process before is accepted and
+// dropped; one to the present process is passed on.
+func TestServerRequests(t *testing.T) {
+	const ask = "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\"}\n\n"
+
+	answer := `{"jsonrpc":"2.0","id":1,"result":{"roots":[]}}`
+	one, two := &streams{}, &streams{}
+
+	r := newRig(t)
+	r.backend.start(process{handler: &stub{prefix: "one-", get: one.get}})
+
+	id := r.initialize()
+	r.settled()
+
+	l := r.listen(id)
+	one.send(t, "one-0", ask)
+	l.next(t, "roots/list")
+	r.swap(process{handler: &stub{prefix: "two-", get: two.get}})
+	r.settled()
+
+	if g := r.post(id, answer); g.status != 202 {
+		t.Errorf("late: %d %s", g.status, g.body)
+	}
+
+	answers := func() int {
+		return len(r.backend.calls(func(c call) bool { return c.epoch == 2 && c.body == answer }))
+	}
+
+	if n := answers(); n != 0 {
+		t.Errorf("the late answer reached the new process")
+	}
+
+	two.send(t, "two-0", ask)
+	l.next(t, "roots/list")
+
+	if g := r.post(id, answer); g.status != 202 || answers() != 1 {
+		t.Errorf("in time: %d %s, %d sent", g.status, g.body, answers())
+	}
+}
