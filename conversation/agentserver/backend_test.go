@@ -58,7 +58,7 @@ func (b *backend) start(t *testing.T, tools ...string) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	listener, err := net.Listen("tcp", addr) //nolint:noctx // a test's listener
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

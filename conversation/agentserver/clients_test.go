@@ -202,7 +202,7 @@ func TestHeadersOnEveryRequest(t *testing.T) {
 	backend.Headers = map[string]string{"Authorization": "Bearer secret"}
 	s := newServer(t, agentserver.Deps{})
 	c := newConversation(t, s, backend)
-	b.onRequest(func(method string, w http.ResponseWriter) bool {
+	b.onRequest(func(method string, _ http.ResponseWriter) bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.headers.Get("Authorization") != "Bearer secret" {

@@ -94,9 +94,9 @@ func (e *StatusError) Error() string {
 func (e *StatusError) Is(target error) bool {
 	switch e.Code {
 	case 401, 403:
-		return target == ErrUnauthorized //nolint:errorlint // Is compares the sentinel itself.
+		return target == ErrUnauthorized
 	case 404:
-		return target == ErrNotFound //nolint:errorlint // Is compares the sentinel itself.
+		return target == ErrNotFound
 	default:
 		return false
 	}

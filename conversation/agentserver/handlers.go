@@ -90,8 +90,11 @@ func (s *Server) searchConversations(w http.ResponseWriter, r *http.Request) {
 	}
 	infos := s.infos()
 	if !sortInfos(infos, query.Get("sort_order")) {
-		answerInvalid(w, invalid{"enum", []string{"query", "sort_order"},
-			"Input should be 'CREATED_AT', 'UPDATED_AT', 'CREATED_AT_DESC' or 'UPDATED_AT_DESC'"})
+		answerInvalid(w, invalid{
+			"enum",
+			[]string{"query", "sort_order"},
+			"Input should be 'CREATED_AT', 'UPDATED_AT', 'CREATED_AT_DESC' or 'UPDATED_AT_DESC'",
+		})
 		return
 	}
 	answer(w, http.StatusOK, paginate(infos, func(i Info) string { return i.ID.Hex() }, from.Hex(), limit))

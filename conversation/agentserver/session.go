@@ -40,6 +40,7 @@ type dialer struct {
 // dial connects to the server and completes the handshake.
 func (d *dialer) dial(ctx context.Context) (*session, error) {
 	c, err := client.NewStreamableHttpClient(d.server.URL,
+		//nolint:staticcheck // deprecated, and how sessions of older revisions are told of changes
 		transport.WithContinuousListening(),
 		transport.WithHTTPBasicClient(&http.Client{
 			Transport:     &roundTripper{base: d.base, headers: d.server.Headers, max: d.cfg.MaxMessage},

@@ -26,7 +26,7 @@ const Patience = 30 * time.Second
 // the commands into dir under their usual names. It is meant for TestMain.
 func Build(ctx context.Context, dir string, args ...string) error {
 	args = append([]string{"build", "-o", dir + string(filepath.Separator)}, args...)
-	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput() //nolint:gosec // tests say what to build
+	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
@@ -49,7 +49,7 @@ type Process struct {
 // Start starts a command, and kills it when the test ends.
 func Start(tb testing.TB, path string, args ...string) *Process {
 	tb.Helper()
-	return StartWith(tb, exec.Command(path, args...)) //nolint:gosec,noctx // tests say what to run; Start owns its end
+	return StartWith(tb, exec.Command(path, args...))
 }
 
 // StartWith starts a command that the caller made, for example with an

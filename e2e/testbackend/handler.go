@@ -28,8 +28,8 @@ type envelope struct {
 	Method string          `json:"method"`
 }
 
-// handler serves everything. Its streams end with stopping.
-func (b *backend) handler(stopping context.Context) http.Handler {
+// handler serves everything. Its streams end when stopping is closed.
+func (b *backend) handler(stopping <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("POST /admin/tools", func(w http.ResponseWriter, r *http.Request) {
@@ -84,7 +84,7 @@ func (b *backend) protocol() http.Handler {
 }
 
 // watched refuses what the flags say, and passes on the rest.
-func (b *backend) watched(stopping context.Context, next http.Handler) http.Handler {
+func (b *backend) watched(stopping <-chan struct{}, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
@@ -95,12 +95,16 @@ func (b *backend) watched(stopping context.Context, next http.Handler) http.Hand
 		var message envelope
 		_ = json.Unmarshal(body, &message) // mcp-go says what is wrong with it
 
-		ctx := context.WithValue(r.Context(), requestID{}, message.ID)
+		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), requestID{}, message.ID))
+		defer cancel()
 		if r.Method == http.MethodGet || message.Method == string(mcp.MethodSubscriptionsListen) {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithCancel(ctx)
-			defer cancel()
-			defer context.AfterFunc(stopping, cancel)()
+			go func() {
+				select {
+				case <-stopping:
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
 		}
 		r = r.WithContext(ctx)
 

@@ -147,8 +147,7 @@ func (b *backend) serve(ctx context.Context, stdout io.Writer) error {
 	fmt.Fprintln(stdout, listener.Addr())
 
 	// Streams end when the process is told to stop; calls may finish.
-	stopping, stop := context.WithCancel(context.Background())
-	defer stop()
+	stopping := make(chan struct{})
 	s := &http.Server{
 		Handler:           b.handler(stopping),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -164,7 +163,7 @@ func (b *backend) serve(ctx context.Context, stdout io.Writer) error {
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
-	stop()
+	close(stopping)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.o.term)
 	defer cancel()
 	if err := s.Shutdown(grace); err != nil {

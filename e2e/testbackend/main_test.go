@@ -80,6 +80,11 @@ func connect(t *testing.T, s started, options ...transport.StreamableHTTPCOption
 	return c
 }
 
+// listening makes a client open the GET stream of the older revisions.
+func listening() transport.StreamableHTTPCOption {
+	return transport.WithContinuousListening() //nolint:staticcheck // deprecated, and what the tests are about
+}
+
 func call(t *testing.T, c *client.Client, name string, args any) string {
 	t.Helper()
 	result, err := c.CallTool(t.Context(), mcp.CallToolRequest{Params: mcp.CallToolParams{Name: name, Arguments: args}})
@@ -177,7 +182,7 @@ func TestModes(t *testing.T) {
 	for mode, wantSession := range map[string]bool{modeStateful: true, modeDefault: true, modeStateless: false} {
 		t.Run(mode, func(t *testing.T) {
 			s := start(t, "-mode", mode)
-			c := connect(t, s, transport.WithContinuousListening())
+			c := connect(t, s, listening())
 			if got := c.GetSessionId() != ""; got != wantSession {
 				t.Errorf("has a session: %v, want %v", got, wantSession)
 			}
@@ -225,7 +230,7 @@ func TestModes(t *testing.T) {
 
 func TestVersions(t *testing.T) {
 	s := start(t)
-	c := connect(t, s, transport.WithContinuousListening())
+	c := connect(t, s, listening())
 	v1 := toolNames(t, c)
 	if status, _ := post(t, s.url+"/admin/tools?version=v2", "", ""); status != 200 {
 		t.Fatalf("offering v2: %d", status)
@@ -258,7 +263,7 @@ func TestToolFileAndNotices(t *testing.T) {
 	}
 	write("one")
 	s := start(t, "-tools", file, "-page-size", "1")
-	c := connect(t, s, transport.WithContinuousListening())
+	c := connect(t, s, listening())
 	notices := make(chan struct{}, 1000)
 	c.OnNotification(func(n mcp.JSONRPCNotification) {
 		if n.Method == mcp.MethodNotificationToolsListChanged {
@@ -352,7 +357,7 @@ func (s started) has(t *testing.T, event string) bool {
 
 func TestCallsFinishWhenStopped(t *testing.T) {
 	s := start(t, "-slow", "300ms")
-	c := connect(t, s, transport.WithContinuousListening())
+	c := connect(t, s, listening())
 	done := make(chan error, 1)
 	go func() {
 		_, err := c.CallTool(t.Context(), mcp.CallToolRequest{Params: mcp.CallToolParams{Name: "transfer"}})
@@ -370,7 +375,7 @@ func TestCallsFinishWhenStopped(t *testing.T) {
 
 func TestProgressAndQuestions(t *testing.T) {
 	s := start(t)
-	trans, err := transport.NewStreamableHTTP(s.url+"/mcp", transport.WithContinuousListening())
+	trans, err := transport.NewStreamableHTTP(s.url+"/mcp", listening())
 	if err != nil {
 		t.Fatal(err)
 	}

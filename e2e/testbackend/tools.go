@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -63,13 +64,14 @@ func versions() map[string]string {
 
 // load reads the tools that the backend is to offer now.
 func (b *backend) load(version string) ([]server.ServerTool, error) {
-	raw, ok := []byte(versions()[version]), true
+	text, ok := versions()[version]
+	raw := []byte(text)
 	if version == "" {
 		var err error
 		if raw, err = os.ReadFile(b.o.tools); err != nil {
 			return nil, fmt.Errorf("reading the tools: %w", err)
 		}
-	} else if _, ok = versions()[version]; !ok {
+	} else if !ok {
 		return nil, fmt.Errorf("version %q is not one of v1, v1b, v2", version)
 	}
 	var definitions []definition
@@ -128,7 +130,7 @@ func (b *backend) multiply(_ context.Context, r mcp.CallToolRequest) (*mcp.CallT
 
 // countCalls counts its calls, over all sessions of this process.
 func (b *backend) countCalls(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	return mcp.NewToolResultText(fmt.Sprint(b.counter.Add(1))), nil
+	return mcp.NewToolResultText(strconv.FormatInt(b.counter.Add(1), 10)), nil
 }
 
 func (b *backend) slowly(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -170,6 +172,7 @@ func (b *backend) progress(ctx context.Context, r mcp.CallToolRequest) (*mcp.Cal
 }
 
 func (b *backend) sample(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	//nolint:staticcheck // deprecated, and still what servers do that speak older revisions
 	result, err := b.mcp.RequestSampling(ctx, mcp.CreateMessageRequest{CreateMessageParams: mcp.CreateMessageParams{
 		Messages:  []mcp.SamplingMessage{{Role: mcp.RoleUser, Content: mcp.NewTextContent("hello?")}},
 		MaxTokens: 10,
