@@ -84,6 +84,7 @@ type demo struct {
 	agents  *agents
 	feed    sync.WaitGroup
 	endFeed context.CancelFunc
+	wasAway bool // of the feed alone
 
 	mu          sync.Mutex
 	swap        time.Time // when the newest swap was detected
@@ -148,7 +149,7 @@ func (d *demo) startBackend(ctx context.Context, version string) error {
 // redeploy shows one redeployment and reports whether it came out as it should.
 func (d *demo) redeploy(ctx context.Context, title, version string, changes bool) (bool, error) {
 	d.agents.takeLedger()
-	recreated, err := d.sidecar.metric(ctx, "session_reinitializations_total", `result="success"`)
+	recreated, err := d.sidecar.metric(ctx, "session_reinitializations_total", `result="ok"`)
 	if err != nil {
 		return false, err
 	}
@@ -189,7 +190,7 @@ func (d *demo) redeploy(ctx context.Context, title, version string, changes bool
 		return false, err
 	}
 
-	recreatedNow, err := d.sidecar.metric(ctx, "session_reinitializations_total", `result="success"`)
+	recreatedNow, err := d.sidecar.metric(ctx, "session_reinitializations_total", `result="ok"`)
 	if err != nil {
 		return false, err
 	}
@@ -231,8 +232,12 @@ func (d *demo) see(e admin.Event) {
 		switch e.State {
 		case "away":
 			d.sayAt(e.At, whoSidecar, "the backend is away: requests are held")
+			d.wasAway = true
 		case "ready":
-			d.sayAt(e.At, whoSidecar, "the backend answers: held requests go on, lost sessions are re-created")
+			if d.wasAway {
+				d.sayAt(e.At, whoSidecar, "the backend answers: held requests go on")
+			}
+			d.wasAway = false
 		}
 	case "swap":
 		d.mu.Lock()
@@ -242,14 +247,16 @@ func (d *demo) see(e admin.Event) {
 	case "generation":
 		d.sayAt(e.At, whoSidecar, "%s", generation(e))
 	case "refresh":
-		if e.Result != "success" {
+		switch e.Result {
+		case "started":
+		case "success":
+			d.mu.Lock()
+			d.lastRefresh = e.At
+			d.mu.Unlock()
+			d.sayAt(e.At, whoRefresh, "conversation %s has generation %d (%s)", e.Conversation, e.Generation, e.How)
+		default:
 			d.sayAt(e.At, whoRefresh, "conversation %s: %s %s", e.Conversation, e.Result, e.Reason)
-			return
 		}
-		d.mu.Lock()
-		d.lastRefresh = e.At
-		d.mu.Unlock()
-		d.sayAt(e.At, whoRefresh, "conversation %s has generation %d", e.Conversation, e.Generation)
 	}
 }
 
@@ -265,13 +272,17 @@ func generation(e admin.Event) string {
 		}
 	}
 	if len(parts) == 0 {
-		return fmt.Sprintf("generation %d of the tools", e.Generation)
+		return fmt.Sprintf("generation %d of the tools is known", e.Generation)
 	}
-	kind := "additive"
+	if len(e.Removed) > 0 {
+		// What a starting server has not registered yet must not count as removed.
+		parts = append(parts, "(a list that lost tools has to stay so for 2 s)")
+	}
+	kind := "an additive"
 	if e.Breaking {
-		kind = "breaking"
+		kind = "a breaking"
 	}
-	return fmt.Sprintf("generation %d of the tools: %s (%s)", e.Generation, strings.Join(parts, "; "), kind)
+	return fmt.Sprintf("generation %d of the tools, %s change: %s", e.Generation, kind, strings.Join(parts, "; "))
 }
 
 // settled reports whether the sidecar knows what the backend offers.
