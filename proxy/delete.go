@@ -56,7 +56,7 @@ func (p *Proxy) serveDelete(w http.ResponseWriter, r *http.Request, cfg *Config,
 				out = statusOutcome(a, nil)
 
 				if a.StatusCode < http.StatusMultipleChoices {
-					p.end(r, srv, sess)
+					sess.close(r.Context())
 				}
 
 				responseHeader(w.Header(), a.Header)
@@ -74,7 +74,7 @@ func (p *Proxy) serveDelete(w http.ResponseWriter, r *http.Request, cfg *Config,
 		return
 	}
 
-	p.end(r, srv, sess)
+	sess.close(r.Context())
 
 	out = outcomeOK
 
@@ -90,10 +90,4 @@ func decidedByBackend(a *answer) bool {
 	default:
 		return a.StatusCode < http.StatusMultipleChoices
 	}
-}
-
-// end ends a session for good.
-func (p *Proxy) end(r *http.Request, srv *server, sess *session) {
-	sess.close(r.Context())
-	srv.drop(sess)
 }

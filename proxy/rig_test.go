@@ -158,6 +158,7 @@ type rig struct {
 	convs   *conversations
 	logs    *bytes.Buffer
 	look    chan string
+	stop    func()
 
 	mu         sync.Mutex
 	generation uint64
@@ -198,9 +199,13 @@ func (r *rig) grow() (settle func()) {
 	return sync.OnceFunc(func() { close(c) })
 }
 
-// build makes a proxy and serves it. A second call makes a successor.
+// build makes a proxy and serves it. A second call replaces it by a successor.
 func (r *rig) build(opts ...rigOption) {
 	r.t.Helper()
+
+	if r.stop != nil {
+		r.stop()
+	}
 
 	upstream, err := url.Parse("http://" + r.backend.addr + "/mcp")
 	if err != nil {
@@ -233,13 +238,14 @@ func (r *rig) build(opts ...rigOption) {
 	front := httptest.NewServer(p)
 	r.front = front
 
-	r.t.Cleanup(func() {
+	r.stop = sync.OnceFunc(func() {
 		p.Quiesce()
 		front.CloseClientConnections()
 		front.Close()
 		stop()
 		running.Wait()
 	})
+	r.t.Cleanup(r.stop)
 }
 
 func (r *rig) suspect(_, reason string) {

@@ -189,9 +189,9 @@ func (s *session) note(ctx context.Context, m *message) {
 	s.save(ctx)
 }
 
-// save writes what changed into the store. A store that is away costs a successor
-// a re-initialisation, so that is only logged.
-func (s *session) save(ctx context.Context) {
+// save writes what changed into the store, and reports whether it could. A store
+// that is away costs a successor a re-initialisation, so that is only logged.
+func (s *session) save(ctx context.Context) bool {
 	s.mu.Lock()
 	backend := s.backend
 	o := override{Backend: &backend, Level: s.level, Subscribed: slices.Clone(s.subscribed), Principal: s.principal, Deleted: s.ended}
@@ -209,6 +209,8 @@ func (s *session) save(ctx context.Context) {
 	if err != nil {
 		s.srv.logger.Warn("storing a session's state failed, a restart may re-create it", "err", err)
 	}
+
+	return err == nil
 }
 
 // apply takes what the store says about the session and reports whether that is
@@ -241,7 +243,8 @@ func (s *session) apply(o *override) (moved bool) {
 	return moved
 }
 
-// close ends the session for good: its streams end and its id is refused.
+// close ends the session for good: its streams end and its id is refused, from the
+// store or, when that is away, as long as the session stays in memory.
 func (s *session) close(ctx context.Context) {
 	s.mu.Lock()
 	already := s.ended
@@ -261,5 +264,7 @@ func (s *session) close(ctx context.Context) {
 		c.end()
 	}
 
-	s.save(ctx)
+	if s.save(ctx) {
+		s.srv.drop(s)
+	}
 }
