@@ -2,10 +2,12 @@ package health
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,7 +69,9 @@ func mcpServer(version string, tools ...string) *server.MCPServer {
 
 func addTool(s *server.MCPServer, name, description string) {
 	s.AddTool(mcp.NewTool(name, mcp.WithDescription(description), mcp.WithString("arg", mcp.Required())),
-		func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) { return mcp.NewToolResultText("ok"), nil })
+		func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return mcp.NewToolResultText("ok"), nil
+		})
 }
 
 func handler(s *server.MCPServer, opts ...server.StreamableHTTPOption) http.Handler {
@@ -169,24 +173,16 @@ func swaps(events []Event) []string {
 }
 
 func describe(events []Event) string {
-	var text string
+	var text strings.Builder
 	for _, e := range events {
-		text += e.State.String()
+		fmt.Fprintf(&text, "%s epoch=%d reason=%q change=%q", e.State, e.Epoch, e.Reason, e.ChangeCause)
 		if e.Swap != nil {
-			text += " swap=" + e.Swap.Cause
-		}
-		if e.Reason != "" {
-			text += " reason=" + string(e.Reason)
+			fmt.Fprintf(&text, " swap=%s", e.Swap.Cause)
 		}
 		if e.Tools != nil {
-			for _, n := range e.Tools.names() {
-				text += " " + n
-			}
+			fmt.Fprintf(&text, " tools=%v", e.Tools.names())
 		}
-		if e.ChangeCause != "" {
-			text += " change=" + e.ChangeCause
-		}
-		text += "\n"
+		text.WriteByte('\n')
 	}
-	return text
+	return text.String()
 }

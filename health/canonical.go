@@ -100,6 +100,9 @@ func readNode(d *jsontext.Decoder) (node, error) {
 }
 
 func canonicalString(raw []byte) (text []byte, str string) {
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return bytes.Clone(raw), string(raw[1 : len(raw)-1]) // most are canonical already
+	}
 	plain, err := jsontext.AppendUnquote(nil, raw)
 	if err != nil {
 		return bytes.Clone(raw), string(raw)
@@ -114,6 +117,9 @@ func canonicalString(raw []byte) (text []byte, str string) {
 // canonicalNumber writes a number as ECMAScript would, except that an integer keeps all of its digits and a number that is
 // too large for a double is left alone: RFC 8785 would make 9007199254740993 and 9007199254740992 the same.
 func canonicalNumber(raw []byte) []byte {
+	if bytes.IndexFunc(raw, func(r rune) bool { return r < '0' || r > '9' }) < 0 {
+		return bytes.Clone(raw)
+	}
 	var f float64
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return bytes.Clone(raw)

@@ -17,7 +17,7 @@ type prober interface {
 	ping(ctx context.Context) (answer, error)
 	connect(ctx context.Context, gone bool) (hello, error)
 	list(ctx context.Context) ([]json.RawMessage, error)
-	held(ctx context.Context) bool
+	held(ctx context.Context, at time.Time) bool
 	drop()
 	run(ctx context.Context)
 	close(ctx context.Context)
@@ -93,7 +93,7 @@ func newChecker(cfg Config, d Deps) (*Checker, error) {
 	}
 	c.metrics.Init(cfg.Server)
 	c.files = newFiles(&c.cfg, c.log)
-	c.print = c.files.read()
+	c.prints = c.files.read()
 	c.fresh = true
 	c.names = cfg.LastTools
 	return c, nil
@@ -180,7 +180,10 @@ func (c *Checker) round(ctx context.Context) {
 	c.waiters = append(c.waiters, m.waiters...)
 	c.asked = m.suspect
 	c.emitted = false
-	c.evidence.lost = c.evidence.lost || m.lost
+	if m.lost {
+		c.evidence.lost = true
+		c.evidence.note(time.Now())
+	}
 	if !c.quiesced.Load() {
 		c.heard(m.noticed)
 		if m.signs() || !time.Now().Before(c.nextProbe) {

@@ -1,6 +1,8 @@
 package health
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +16,25 @@ func kinds() map[string][]server.StreamableHTTPOption {
 		"stateful":            {server.WithStateful(true)},
 		"stateless":           {server.WithStateLess(true)},
 	}
+}
+
+func TestCheckerStops(t *testing.T) {
+	c, err := New(quick(mustURL(t, "http://127.0.0.1:1/mcp")), Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Check(t.Context()); !errors.Is(err, errStopped) {
+		t.Errorf("got %v", err)
+	}
+	if err := c.Run(t.Context()); err == nil {
+		t.Error("it runs twice")
+	}
+	c.Suspect("nobody is there any more")
 }
 
 func TestSwapOfARealServer(t *testing.T) {
@@ -48,4 +69,3 @@ func TestSwapOfARealServer(t *testing.T) {
 		})
 	}
 }
-

@@ -142,8 +142,8 @@ func errorIn(body []byte) *rpcError {
 		JSONRPC string    `json:"jsonrpc"`
 		Error   *rpcError `json:"error"`
 	}
-	if json.Unmarshal(body, &m) != nil || m.JSONRPC != "2.0" {
-		return nil
+	if err := json.Unmarshal(body, &m); err == nil && m.JSONRPC == "2.0" {
+		return m.Error
 	}
-	return m.Error
+	return nil
 }

@@ -35,8 +35,9 @@ func newFiles(cfg *Config, log *slog.Logger) *files {
 	return f
 }
 
-// print is what the files look like at one moment.
-type print struct {
+// footprint is what the files look like at one moment.
+type footprint struct {
+	at      time.Time
 	marks   string // of every path: changes when one is written or replaced
 	pidMark string // of the pid file
 	pid     string // what the pid file says; empty if that is nothing
@@ -44,11 +45,11 @@ type print struct {
 }
 
 // read looks at the files.
-func (f *files) read() print {
+func (f *files) read() footprint {
 	if f == nil {
-		return print{}
+		return footprint{}
 	}
-	var p print
+	p := footprint{at: time.Now()}
 	for _, path := range f.all {
 		p.marks += mark(path) + "\n"
 	}
@@ -61,7 +62,7 @@ func (f *files) read() print {
 }
 
 // another reports whether a pid file names another process than it did before.
-func (p print) another(before print) bool {
+func (p footprint) another(before footprint) bool {
 	switch {
 	case p.pid == "" || before.pid == "":
 		return false

@@ -46,7 +46,7 @@ func (p *probe) connect(ctx context.Context, gone bool) (hello, error) {
 		}
 		return nil
 	})
-	if err == nil && p.sentinel != nil {
+	if (err == nil || reasonOf(err) == ReasonUnauthorized) && p.sentinel != nil {
 		p.sentinel.renew()
 		p.sentinel.arm()
 	}

@@ -13,6 +13,14 @@ type evidence struct {
 	refused bool // nothing listened
 	hungUp  bool // new connections ended without an answer, as behind a port that something else holds open
 	lost    bool // a connection ended that should have stayed
+
+	since time.Time // when the first of this was seen
+}
+
+func (e *evidence) note(now time.Time) {
+	if e.since.IsZero() {
+		e.since = now
+	}
 }
 
 // ended reports whether the process of before is gone, unless one of its connections still serves.
@@ -25,7 +33,7 @@ type sight struct {
 	swap      *Swap  // not told yet
 	reason    Reason // why it is away
 	evidence  evidence
-	contacted bool // there was a first handshake
+	contacted bool // it has answered once
 	connected bool // the handshake is with the process of now
 
 	pending string // why the process is another one, until it answers
@@ -34,7 +42,7 @@ type sight struct {
 	server    hello
 	identity  string
 	retired   []string // identities of before
-	print     print
+	prints    footprint
 	swappedAt time.Time
 	losses    []time.Time // when sessions were lost for no visible reason
 
@@ -75,7 +83,7 @@ func (c *Checker) ask(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.contacted && c.pending == "" && c.evidence.ended() && !c.backend.held(ctx) {
+	if c.contacted && c.pending == "" && c.evidence.ended() && !c.backend.held(ctx, c.evidence.since) {
 		return c.startOver(ctx, CauseRestart)
 	}
 	if !c.connected {
@@ -89,6 +97,7 @@ func (c *Checker) ask(ctx context.Context) error {
 	case errors.Is(err, errStreamEnded):
 		// Streams may end for any reason.
 		c.evidence.lost, c.gone = true, true
+		c.evidence.note(time.Now())
 		return c.startOver(ctx, "")
 	case reasonOf(err) == ReasonSessionLost:
 		c.gone = true
@@ -113,7 +122,9 @@ func (c *Checker) startOver(ctx context.Context, cause string) error {
 	c.connected, c.pending = false, cause
 	h, err := c.backend.connect(ctx, c.gone || cause == CauseRestart)
 	if err != nil {
-		c.opaque.Store(reasonOf(err) == ReasonUnauthorized)
+		unauthorized := reasonOf(err) == ReasonUnauthorized
+		c.opaque.Store(unauthorized)
+		c.contacted = c.contacted || unauthorized
 		return err
 	}
 	before := c.server
@@ -123,7 +134,7 @@ func (c *Checker) startOver(ctx context.Context, cause string) error {
 	case !c.contacted || c.pending != "":
 	case c.isNew(h.identity):
 		c.pending = CauseIdentity
-	case c.evidence.lost && (h.name != before.name || h.version != before.version):
+	case c.evidence.lost && before != (hello{}) && (h.name != before.name || h.version != before.version):
 		c.pending = CauseServerInfo
 	}
 	c.contacted = true
@@ -160,27 +171,28 @@ func (c *Checker) retire(identity string) {
 
 // pidChanged reports whether the pid file says that the process is another one. A file that is written late, after the swap
 // was seen, says nothing new; one that is written early counts once the old process doesn't serve any more.
-func (c *Checker) pidChanged(ctx context.Context, now print) bool {
-	before := c.print
+func (c *Checker) pidChanged(ctx context.Context, now footprint) bool {
+	before := c.prints
 	rewritten := now.pidMark != before.pidMark
 	if !rewritten {
+		c.prints.at = now.at
 		return false
 	}
 	if now.pid == "" {
 		return false // being written, or its process is on the way out: what it said stays known
 	}
 	if !c.swappedAt.IsZero() && time.Since(c.swappedAt) < c.cfg.ShrinkGrace {
-		c.print = now
+		c.prints = now
 		return false
 	}
 	if !now.another(before) && (!c.evidence.lost || before.pid == "") {
-		c.print = now
+		c.prints = now
 		return false
 	}
-	if c.backend.held(ctx) {
-		return false
+	if c.backend.held(ctx, before.at) {
+		return false // the process that the file named still serves
 	}
-	c.print = now
+	c.prints = now
 	return true
 }
 
@@ -246,7 +258,7 @@ func (c *Checker) swapped(cause string, now time.Time) {
 	c.epoch++
 	c.swap = &Swap{Cause: cause, DetectedAt: now}
 	c.swappedAt = now
-	c.print = c.files.read()
+	c.prints = c.files.read()
 	c.unsettle()
 	c.metrics.swaps.WithLabelValues(c.cfg.Server, cause).Inc()
 	c.log.Info("the backend was swapped", "cause", cause, "epoch", c.epoch)
@@ -262,8 +274,10 @@ func (c *Checker) failed(reason Reason, err error, suspicious bool) {
 	switch reason {
 	case ReasonRefused:
 		c.evidence.refused, atOnce = true, true
+		c.evidence.note(now)
 	case ReasonReset:
 		c.evidence.hungUp, atOnce = true, true
+		c.evidence.note(now)
 	case ReasonNotReady, ReasonRPCError, ReasonInvalid:
 		atOnce = suspicious
 	default:
@@ -289,7 +303,8 @@ func (c *Checker) failed(reason Reason, err error, suspicious bool) {
 }
 
 // retryPace is how soon to look again while the backend is away: soon after it went, since then it mostly comes back, and
-// later in proportion to how long it has been gone. Asking a port on which nothing listens costs next to nothing.
+// later in proportion to how long it has been gone. Asking a port on which nothing listens costs next to nothing, a server
+// that starts has better things to do.
 func (c *Checker) retryPace(now time.Time) time.Duration {
 	const (
 		slowest = 250 * time.Millisecond
@@ -300,5 +315,5 @@ func (c *Checker) retryPace(now time.Time) time.Duration {
 	if c.reason == ReasonRefused {
 		return min(max(gone/200, refused), slowest)
 	}
-	return min(max(gone/100, busy), slowest)
+	return min(max(gone/20, busy), slowest)
 }

@@ -82,11 +82,7 @@ func (c *Checker) heard(at time.Time) {
 // suspected plans a listing because somebody asked for a look: now, or a while after the last one that showed nothing new.
 func (c *Checker) suspected(now time.Time) {
 	c.suspects.hear(now, 2*c.cfg.ListInterval)
-	at := later(now, c.listedAt.Add(c.suspects.delay(c.cfg.ListInterval)))
-	if at.Equal(now) {
-		c.suspects.same++ // until a listing shows something new
-	}
-	c.nextList = earlier(c.nextList, at)
+	c.nextList = earlier(c.nextList, later(now, c.listedAt.Add(c.suspects.delay(c.cfg.ListInterval))))
 }
 
 func earlier(x, y time.Time) time.Time {

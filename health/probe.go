@@ -3,7 +3,6 @@ package health
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -167,8 +166,8 @@ func (p *probe) health(ctx context.Context) (answer, error) {
 		}
 		resp, err := p.client.Do(req)
 		if err == nil {
+			defer resp.Body.Close()
 			_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, headLimit))
-			closeBody(resp.Body)
 		}
 		o := x.result()
 		a.identity = o.identity
@@ -193,16 +192,13 @@ func (p *probe) ping(ctx context.Context) (answer, error) {
 			l := p.link.Load()
 			_, o, err := p.call(ctx, l, ProbePing, l.pingMethod(), nil)
 			a.identity = o.identity
-			switch reasonOf(err) {
-			case "", ReasonRPCError:
+			switch reason := reasonOf(err); {
+			case reason == "" || reason == ReasonRPCError:
 				p.arm()
 				return nil
-			case ReasonSessionLost:
-				if !confirm {
-					continue
-				}
+			case reason != ReasonSessionLost || confirm:
+				return err
 			}
-			return err
 		}
 	})
 	return a, err
@@ -214,14 +210,14 @@ func (p *probe) arm() {
 	}
 }
 
-// held reports whether the process of before certainly still serves.
-func (p *probe) held(ctx context.Context) bool {
+// held reports whether the process of that time certainly still serves.
+func (p *probe) held(ctx context.Context, at time.Time) bool {
 	switch {
 	case p.stream != nil:
 		_, err := p.ping(ctx)
 		return err == nil
 	case p.sentinel != nil:
-		return p.sentinel.held(ctx)
+		return p.sentinel.held(ctx, at)
 	default:
 		return false
 	}
@@ -234,7 +230,7 @@ func (p *probe) cheapRequest(ctx context.Context) (*http.Request, error) {
 	}
 	l := p.link.Load()
 	if l == nil {
-		return nil, errors.New("no handshake yet")
+		l = &link{era: eraLegacy} // it wants credentials; any answer will do
 	}
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		x.session, x.version = l.session, l.version
@@ -249,7 +245,7 @@ func (p *probe) close(ctx context.Context) {
 	}
 	p.stream.close()
 	if p.rpc != nil {
-		_ = p.rpc.Close() //nolint:errcheck // it has no session to end
+		_ = p.rpc.Close() // it has no session to end
 	}
 	p.drop()
 }
@@ -270,5 +266,5 @@ func (p *probe) endSession(ctx context.Context, l *link) {
 		p.log.Debug("could not end the probe's session", "reason", reasonOf(classify(ctx, ProbeConnect, l.exchange(), err, nil)))
 		return
 	}
-	closeBody(resp.Body)
+	_ = resp.Body.Close()
 }

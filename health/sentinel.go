@@ -51,7 +51,7 @@ func newSentinel(d Deps, cfg *Config, next func(http.RoundTripper) http.RoundTri
 		if err != nil {
 			return nil, err
 		}
-		return &guardedConn{Conn: conn, ended: make(chan struct{})}, nil
+		return &guardedConn{Conn: conn, opened: time.Now(), ended: make(chan struct{})}, nil
 	}
 	return &sentinel{
 		client: &http.Client{Transport: next(t), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
@@ -66,6 +66,14 @@ func newSentinel(d Deps, cfg *Config, next func(http.RoundTripper) http.RoundTri
 func (s *sentinel) arm() {
 	select {
 	case s.armed <- struct{}{}:
+	default:
+	}
+}
+
+// disarm forgets answers of before: a connection opened now could be to another process, and then speak for the old one.
+func (s *sentinel) disarm() {
+	select {
+	case <-s.armed:
 	default:
 	}
 }
@@ -106,6 +114,7 @@ func (s *sentinel) guard(ctx context.Context) {
 			s.giveUp()
 			return
 		case again && ctx.Err() == nil:
+			s.disarm()
 			s.lost() // it hung up at the usual time, but now it isn't there
 			return
 		default:
@@ -119,6 +128,7 @@ func (s *sentinel) guard(ctx context.Context) {
 		}
 		s.hold(nil)
 		if !s.expected(conn.idle(), conn.clean.Load()) {
+			s.disarm()
 			s.lost()
 			return
 		}
@@ -143,7 +153,7 @@ func (s *sentinel) expected(idle time.Duration, clean bool) bool {
 	defer s.mu.Unlock()
 	if idle < shortLived {
 		s.short++
-		return clean
+		return false
 	}
 	s.short = 0
 	usual := s.usual
@@ -153,16 +163,16 @@ func (s *sentinel) expected(idle time.Duration, clean bool) bool {
 	return clean && usual > 0 && (idle-usual).Abs() <= max(usual/20, shortLived)
 }
 
-// held reports whether the connection of before still serves: then the process is the same.
-func (s *sentinel) held(ctx context.Context) bool {
+// held reports whether a connection that was open at that time still serves: then the process is the one of that time.
+func (s *sentinel) held(ctx context.Context, at time.Time) bool {
 	s.mu.Lock()
-	before := s.conn
+	conn := s.conn
 	s.mu.Unlock()
-	if before == nil || before.isOver() {
+	if conn == nil || conn.isOver() || !conn.opened.Before(at) {
 		return false
 	}
-	conn, err := s.ask(ctx)
-	return err == nil && conn == before
+	served, err := s.ask(ctx)
+	return err == nil && served == conn
 }
 
 // ask sends one cheap request and returns the connection that served it. What the answer says doesn't matter.
@@ -179,7 +189,7 @@ func (s *sentinel) ask(ctx context.Context) (*guardedConn, error) {
 		return nil, err
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
-	closeBody(resp.Body)
+	_ = resp.Body.Close()
 	if err != nil {
 		return nil, err
 	}
@@ -195,10 +205,11 @@ func (s *sentinel) ask(ctx context.Context) (*guardedConn, error) {
 // guardedConn tells when it ended, and how.
 type guardedConn struct {
 	net.Conn
-	once  sync.Once
-	ended chan struct{}
-	clean atomic.Bool               // the other side closed it in an orderly way
-	used  atomic.Pointer[time.Time] // when it last served
+	opened time.Time
+	once   sync.Once
+	ended  chan struct{}
+	clean  atomic.Bool               // the other side closed it in an orderly way
+	used   atomic.Pointer[time.Time] // when it last served
 }
 
 // Read implements [net.Conn]. The HTTP transport reads from an idle connection too, and so sees at once when it ends.
@@ -235,6 +246,6 @@ func unwrap(conn net.Conn) *guardedConn {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()
 	}
-	g, _ := conn.(*guardedConn) //nolint:errcheck // nil is an answer
+	g, _ := conn.(*guardedConn)
 	return g
 }

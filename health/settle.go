@@ -87,13 +87,13 @@ func (c *Checker) listed(ts Toolset, began time.Time) {
 	now := time.Now()
 	same := ts.Hash == c.lastHash()
 	byNotice := c.notices.listed(began, same, c.quiet(), c.cfg.ListInterval)
+	c.suspects.listed(began, same, 0, c.cfg.ListInterval)
 	c.listFails, c.failedSince, c.failedWith = 0, time.Time{}, ""
 	if same {
 		c.candidate = nil
 		c.accept(ts, "")
 		return
 	}
-	c.suspects.same = 0
 	if c.candidate == nil || c.candidate.tools.Hash != ts.Hash {
 		c.candidate = &candidate{since: now, wait: c.cfg.Settle, cause: ChangeSilent}
 		if byNotice {

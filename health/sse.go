@@ -23,7 +23,7 @@ func (s *sseStream) over() bool { return s != nil && s.ended.Load() }
 func (s *sseStream) close() {
 	if s != nil {
 		s.ended.Store(true)
-		_ = s.Close() //nolint:errcheck // it never fails
+		_ = s.Close()
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	watchBackoffMin = 250 * time.Millisecond
-	watchBackoffMax = 30 * time.Second
+	watchSoonest    = 250 * time.Millisecond
+	watchSlowest    = 30 * time.Second
 	watchMessageMax = 1 << 20 // bytes of one event
 	listenID        = 1 << 40 // JSON-RPC id of subscriptions/listen, apart from the probe's others
 )
@@ -85,10 +85,10 @@ func (w *watcher) keep(ctx context.Context, l *link) {
 		if opened {
 			w.signals.ended()
 		}
-		if time.Since(began) >= watchBackoffMax {
+		if time.Since(began) >= watchSlowest {
 			backoff = 0
 		}
-		backoff = min(max(2*backoff, watchBackoffMin), watchBackoffMax)
+		backoff = min(max(2*backoff, watchSoonest), watchSlowest)
 		t := time.NewTimer(backoff)
 		select {
 		case <-ctx.Done():
@@ -186,5 +186,5 @@ func (w *watcher) respond(ctx context.Context, l *link, id jsontext.Value, metho
 	if err != nil {
 		return
 	}
-	closeBody(resp.Body)
+	_ = resp.Body.Close()
 }

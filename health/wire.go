@@ -144,7 +144,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func closeBody(body io.Closer) {
 	if body != nil {
-		_ = body.Close() //nolint:errcheck // nothing can be done about it
+		_ = body.Close()
 	}
 }
 
