@@ -60,7 +60,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// ServeHTTP dispatches on the method. As with the reference, whether a path or a
+// ServeHTTP dispatches on the method. As at OpenHands' agent server, whether a path or a
 // method exists is answered before any key is asked for.
 func (m route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler, ok := m[r.Method]

@@ -11,7 +11,7 @@ import (
 // maxPage is the largest page of a search, and the default.
 const maxPage = 100
 
-// errPageLimit stands for the assertion that a larger limit fails in the reference.
+// errPageLimit stands for the assertion that a larger limit fails at OpenHands' agent server.
 var errPageLimit = errors.New("limit is too large")
 
 // page is the answer to a search.
