@@ -3,8 +3,6 @@ package notify
 import (
 	"bytes"
 	"net/http"
-	"net/http/httptest"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,42 +57,29 @@ func TestClassifyEveryStatus(t *testing.T) {
 // TestEveryStatusOverHTTP drives the real client: how often it asks, and what
 // it makes of the answer.
 func TestEveryStatusOverHTTP(t *testing.T) {
-	requests := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			requests++
+	f := newFakeAgentServer(t)
+	c := newTestClient(t, f.URL)
+	for code := 200; code < 600; code++ {
+		body := `{"detail":"why"}`
+		if code == http.StatusNoContent || code == http.StatusNotModified {
+			body = ""
 		}
-		status, err := strconv.Atoi(r.URL.Query().Get("status"))
-		if err != nil {
-			t.Error(err)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		if status != http.StatusNoContent && status != http.StatusNotModified {
-			w.Write([]byte(`{"detail":"why"}`))
-		}
-	}))
-	defer srv.Close()
-
-	for status := 200; status < 600; status++ {
-		c := newTestClient(t, srv.URL+"?status="+strconv.Itoa(status))
-		requests = 0
+		f.on("POST "+testRefresh, status(code, body))
+		f.taken()
 		err := c.refresh(t.Context(), call{id: testID})
-		c.close()
+		c.support.set(modeUnknown)
 
-		wantReason, wantRequests := expectedReason(status), 1
-		switch wantReason {
-		case ReasonThrottled, ReasonServerError, ReasonAuth:
-			wantRequests = 1 + shortRetries
-		case ReasonNotFound: // this server answers so to everything
-			wantReason, wantRequests = ReasonUnsupported, 2
-			if status == http.StatusGone {
-				wantReason, wantRequests = ReasonNotFound, 1
-			}
+		want, requests := expectedReason(code), 1
+		switch {
+		case want.retriesSoon():
+			requests += shortRetries
+		case code == http.StatusMethodNotAllowed: // no such action
+			want, requests = ReasonUnsupported, 3
+		case want == ReasonNotFound:
+			want, requests = ReasonUnsupported, 4
 		}
-		if got := ReasonOf(err); got != wantReason || requests != wantRequests {
-			t.Errorf("status %d: reason %q after %d requests, want %q after %d (%v)",
-				status, got, requests, wantReason, wantRequests, err)
+		if got, n := ReasonOf(err), len(f.taken()); got != want || n != requests {
+			t.Errorf("status %d: reason %q after %d requests, want %q after %d (%v)", code, got, n, want, requests, err)
 		}
 	}
 }

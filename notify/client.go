@@ -18,14 +18,16 @@ import (
 const (
 	// shortRetries is how often one call tries again; everything longer is the
 	// queue's.
-	shortRetries      = 2
-	shortRetryMin     = 200 * time.Millisecond
-	shortRetryMax     = 2 * time.Second
+	shortRetries = 2
+	shortestWait = 200 * time.Millisecond
+	longestWait  = 2 * time.Second
+
 	conversationsPath = "/api/conversations/"
-	reconnectAction   = "reconnect_mcp"
+	conversationPath  = conversationsPath + "{id}"
+	reconnectPath     = conversationPath + "/reconnect_mcp"
 
 	// DefaultRefreshPath is the refresh action under an agent server's URL.
-	DefaultRefreshPath = conversationsPath + "{id}/refresh_mcp_tools"
+	DefaultRefreshPath = conversationPath + "/refresh_mcp_tools"
 )
 
 // call is one refresh of one conversation.
@@ -54,8 +56,8 @@ func newClient(s AgentServer, m *clientMetrics) *client {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		Logger:       nil,
-		RetryWaitMin: shortRetryMin,
-		RetryWaitMax: shortRetryMax,
+		RetryWaitMin: shortestWait,
+		RetryWaitMax: longestWait,
 		RetryMax:     shortRetries,
 		CheckRetry:   checkRetry,
 		Backoff:      shortBackoff,
@@ -85,18 +87,19 @@ func passGate(ctx context.Context) error {
 
 // checkRetry decides about a second attempt within the same call.
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	if ctx.Err() != nil {
-		return false, nil
-	}
+	return ctx.Err() == nil && worthRetry(resp, err), nil
+}
+
+func worthRetry(resp *http.Response, err error) bool {
 	if err != nil {
-		return ReasonOf(err).retriesSoon(), nil
+		return ReasonOf(err).retriesSoon()
 	}
 	e := answerOf(resp).classify()
-	if e == nil || !e.Reason.retriesSoon() || e.Status == http.StatusNotFound || e.Status == http.StatusGone {
-		return false, nil
+	if e == nil || e.Status == http.StatusNotFound || e.Status == http.StatusGone {
+		return false
 	}
 	// A longer wait is the queue's: here it would keep others from their turn.
-	return e.RetryAfter <= shortRetryMax, nil
+	return e.Reason.retriesSoon() && e.RetryAfter <= longestWait
 }
 
 // shortBackoff is exponential with jitter (0.5 to 1.5 times), and never less than
@@ -134,16 +137,29 @@ func (c *client) do(ctx context.Context, method string, u *url.URL) (*answer, *E
 	req.Header["Idempotency-Key"] = nil
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil, interrupted(ctx)
-		}
-
-		return nil, asError(err)
+		return nil, c.failure(ctx, err)
 	}
 	defer resp.Body.Close()
 	a := answerOf(resp)
 
 	return a, a.classify()
+}
+
+// failure returns the [Error] of an attempt, or makes one of what net/http itself
+// refused, such as a malformed Location.
+func (c *client) failure(ctx context.Context, err error) *Error {
+	if ctx.Err() != nil {
+		return interrupted(ctx)
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok { // its text has the URL
+		err = e.Err
+	}
+
+	return &Error{Reason: ReasonOther, Err: fmt.Errorf("calling agent server %s: %s",
+		c.server.Name, redactText(err.Error(), c.server.secrets("")...))}
 }
 
 // interrupted says why ctx ended a call.
@@ -228,7 +244,7 @@ func (c *client) present(ctx context.Context, u *url.URL) (bool, *Error) {
 
 // missing finds out what a 404 of an existing action means.
 func (c *client) missing(ctx context.Context, id conversation.ID) *Error {
-	a, err := c.do(ctx, http.MethodGet, c.action(id, conversationsPath+"{id}"))
+	a, err := c.do(ctx, http.MethodGet, c.action(id, conversationPath))
 	switch {
 	case a == nil:
 		return err

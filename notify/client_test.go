@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,20 +23,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func mustURL(t testing.TB, s string) *url.URL {
-	t.Helper()
+func mustURL(tb testing.TB, s string) *url.URL {
+	tb.Helper()
 	u, err := url.Parse(s)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 
 	return u
 }
 
 // newTestClient returns a client for url whose short retries come at once.
-func newTestClient(t testing.TB, rawURL string, options ...func(*AgentServer)) *client {
-	t.Helper()
-	s := DefaultAgentServer("default", mustURL(t, rawURL))
+func newTestClient(tb testing.TB, rawURL string, options ...func(*AgentServer)) *client {
+	tb.Helper()
+	s := DefaultAgentServer("default", mustURL(tb, rawURL))
 	for _, o := range options {
 		o(&s)
 	}
@@ -43,7 +44,7 @@ func newTestClient(t testing.TB, rawURL string, options ...func(*AgentServer)) *
 	m.InitAgentServer(s.Name)
 	c := newClient(s, m.client(s.Name))
 	c.http.RetryWaitMin, c.http.RetryWaitMax = time.Millisecond, 2*time.Millisecond
-	t.Cleanup(c.close)
+	tb.Cleanup(c.close)
 
 	return c
 }
@@ -61,11 +62,11 @@ type fakeAgentServer struct {
 	requests []string
 }
 
-func newFakeAgentServer(t testing.TB) *fakeAgentServer {
-	t.Helper()
+func newFakeAgentServer(tb testing.TB) *fakeAgentServer {
+	tb.Helper()
 	f := &fakeAgentServer{answers: map[string]func(http.ResponseWriter, *http.Request){}}
 	f.Server = httptest.NewServer(f)
-	t.Cleanup(f.Close)
+	tb.Cleanup(f.Close)
 
 	return f
 }
@@ -104,14 +105,14 @@ func status(code int, body string) func(http.ResponseWriter, *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 		}
 		w.WriteHeader(code)
-		w.Write([]byte(body))
+		_, _ = io.WriteString(w, body) // the client may be gone
 	}
 }
 
 const (
-	conversationPath = "/api/conversations/" + testID
-	refreshPath      = conversationPath + "/refresh_mcp_tools"
-	reconnectPath    = conversationPath + "/reconnect_mcp"
+	testPath      = "/api/conversations/" + testID
+	testRefresh   = testPath + "/refresh_mcp_tools"
+	testReconnect = testPath + "/reconnect_mcp"
 )
 
 func TestWhatA404Means(t *testing.T) {
@@ -121,72 +122,72 @@ func TestWhatA404Means(t *testing.T) {
 		asked   []string
 	}{
 		"gone": {
-			answers: map[string]func(http.ResponseWriter, *http.Request){"GET " + refreshPath: status(405, `{"detail":"Method Not Allowed"}`)},
+			answers: map[string]func(http.ResponseWriter, *http.Request){"GET " + testRefresh: status(405, `{"detail":"Method Not Allowed"}`)},
 			want:    ReasonGone,
-			asked:   []string{"POST " + refreshPath, "GET " + refreshPath, "GET " + conversationPath},
+			asked:   []string{"POST " + testRefresh, "GET " + testRefresh, "GET " + testPath},
 		},
 		"conversation's 404 is an ingress page": {
 			answers: map[string]func(http.ResponseWriter, *http.Request){
-				"GET " + refreshPath: status(405, ""), "GET " + conversationPath: status(404, "<html>"),
+				"GET " + testRefresh: status(405, ""), "GET " + testPath: status(404, "<html>"),
 			},
 			want: ReasonIngress,
 		},
 		"lease held elsewhere": {
 			answers: map[string]func(http.ResponseWriter, *http.Request){
-				"GET " + refreshPath: status(405, ""), "GET " + conversationPath: status(200, `{"id":"x"}`),
+				"GET " + testRefresh: status(405, ""), "GET " + testPath: status(200, `{"id":"x"}`),
 			},
 			want: ReasonLeaseHeld,
 		},
 		"conversation unreadable": {
 			answers: map[string]func(http.ResponseWriter, *http.Request){
-				"GET " + refreshPath: status(405, ""), "GET " + conversationPath: status(401, `{"detail":"Unauthorized"}`),
+				"GET " + testRefresh: status(405, ""), "GET " + testPath: status(401, `{"detail":"Unauthorized"}`),
 			},
 			want: ReasonAuth,
 		},
 		"everything behind a page": {
-			answers: map[string]func(http.ResponseWriter, *http.Request){"POST " + refreshPath: status(404, "404 page not found")},
+			answers: map[string]func(http.ResponseWriter, *http.Request){"POST " + testRefresh: status(404, "404 page not found")},
 			want:    ReasonIngress,
-			asked:   []string{"POST " + refreshPath},
+			asked:   []string{"POST " + testRefresh},
 		},
 		"GET on the action says nothing": {
-			answers: map[string]func(http.ResponseWriter, *http.Request){"GET " + refreshPath: status(200, `{}`)},
+			answers: map[string]func(http.ResponseWriter, *http.Request){"GET " + testRefresh: status(200, `{}`)},
 			want:    ReasonNotFound,
 		},
 		"410": {
 			answers: map[string]func(http.ResponseWriter, *http.Request){
-				"POST " + refreshPath: status(410, `{"detail":"Gone"}`), "GET " + refreshPath: status(405, ""),
+				"POST " + testRefresh: status(410, `{"detail":"Gone"}`), "GET " + testRefresh: status(405, ""),
 			},
 			want: ReasonGone,
 		},
 		"no action at all": {
 			want:  ReasonUnsupported,
-			asked: []string{"POST " + refreshPath, "GET " + refreshPath, "POST " + reconnectPath, "GET " + reconnectPath},
+			asked: []string{"POST " + testRefresh, "GET " + testRefresh, "POST " + testReconnect, "GET " + testReconnect},
 		},
 		"only reconnect": {
 			answers: map[string]func(http.ResponseWriter, *http.Request){
-				"POST " + reconnectPath: status(200, `{"servers":[{"server":"default","connected":true,"error":null}]}`),
+				"POST " + testReconnect: status(200, `{"servers":[{"server":"default","connected":true,"error":null}]}`),
 			},
-			asked: []string{"POST " + refreshPath, "GET " + refreshPath, "POST " + reconnectPath},
+			asked: []string{"POST " + testRefresh, "GET " + testRefresh, "POST " + testReconnect},
 		},
 		"reconnect without a connection": {
 			answers: map[string]func(http.ResponseWriter, *http.Request){
-				"POST " + reconnectPath: status(200, `{"servers":[{"server":"default","connected":false,"error":"boom"}]}`),
+				"POST " + testReconnect: status(200, `{"servers":[{"server":"default","connected":false,"error":"boom"}]}`),
 			},
 			want: ReasonNotConnected,
 		},
 		"reconnect, another server has none": {
 			answers: map[string]func(http.ResponseWriter, *http.Request){
-				"POST " + reconnectPath: status(200, `{"servers":[{"server":"default","connected":true},{"server":"other","connected":false}]}`),
+				"POST " + testReconnect: status(200, `{"servers":[{"server":"default","connected":true},{"server":"other","connected":false}]}`),
 			},
 		},
 		"reconnect, no name is ours": {
 			answers: map[string]func(http.ResponseWriter, *http.Request){
-				"POST " + reconnectPath: status(200, `{"servers":[{"server":"tools","connected":true,"error":"x"}]}`),
+				"POST " + testReconnect: status(200, `{"servers":[{"server":"tools","connected":true,"error":"x"}]}`),
 			},
 			want: ReasonNotConnected,
 		},
 		"reconnect knows no such conversation": {
-			answers: map[string]func(http.ResponseWriter, *http.Request){"GET " + reconnectPath: status(405, "")},
+			answers: map[string]func(http.ResponseWriter, *http.Request){"GET " + testReconnect: status(405, "")},
 			want:    ReasonGone,
 		},
 	}
@@ -230,14 +231,14 @@ func TestSupportIsRemembered(t *testing.T) {
 
 	// The agent server is replaced by one that has the action.
 	f.on("GET /server_info", status(200, `{"uptime":2,"version":"1.58.2"}`))
-	f.on("POST "+refreshPath, status(200, `{"success":true}`))
+	f.on("POST "+testRefresh, status(200, `{"success":true}`))
 	c.support.mu.Lock()
 	c.support.infoAt = time.Now().Add(-2 * infoInterval)
 	c.support.mu.Unlock()
 	if got := refresh(); got != "" {
 		t.Errorf("after the update: %q", got)
 	}
-	if diff := cmp.Diff([]string{"GET /server_info", "POST " + refreshPath}, f.taken()); diff != "" {
+	if diff := cmp.Diff([]string{"GET /server_info", "POST " + testRefresh}, f.taken()); diff != "" {
 		t.Errorf("after the update (-want +got):\n%s", diff)
 	}
 }
@@ -264,7 +265,7 @@ func TestKeyIsReadOnEveryAttempt(t *testing.T) {
 	write("old-key\n")
 	f := newFakeAgentServer(t)
 	var seen []string
-	f.on("POST "+refreshPath, func(w http.ResponseWriter, r *http.Request) {
+	f.on("POST "+testRefresh, func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Header.Get(keyHeader))
 		if r.Header.Get(keyHeader) == "new-key" {
 			status(200, "")(w, r)
@@ -318,7 +319,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer other.Close()
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		f := newFakeAgentServer(t)
-		f.on("POST "+refreshPath, func(w http.ResponseWriter, r *http.Request) {
+		f.on("POST "+testRefresh, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL+"/x?q=canary", code)
 		})
 		c := newTestClient(t, f.URL, withKey(func() (string, error) { return "key", nil }))
@@ -336,6 +337,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 }
 
 func TestTransportFailures(t *testing.T) {
+	t.Parallel()
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	hijack := func(answer string, linger int) func(http.ResponseWriter, *http.Request) {
@@ -346,11 +348,13 @@ func TestTransportFailures(t *testing.T) {
 
 				return
 			}
-			conn.Write([]byte(answer))
-			if tcp, ok := conn.(*net.TCPConn); ok {
-				tcp.SetLinger(linger)
+			_, err = io.WriteString(conn, answer)
+			if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+				err = tcp.SetLinger(linger)
 			}
-			conn.Close()
+			if err = errors.Join(err, conn.Close()); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	tests := map[string]struct {
@@ -358,12 +362,16 @@ func TestTransportFailures(t *testing.T) {
 		url    string
 		want   Reason
 	}{
-		"refused":          {url: closed.URL, want: ReasonNetwork},
-		"reset":            {answer: hijack("", 0), want: ReasonNetwork},
-		"closed":           {answer: hijack("", -1), want: ReasonNetwork},
-		"not HTTP":         {answer: hijack("SSH-2.0-canary\r\n", -1), want: ReasonNetwork},
-		"unknown name":     {url: "http://agent-server.invalid", want: ReasonNetwork},
-		"body breaks off":  {answer: hijack("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", -1)},
+		"refused":         {url: closed.URL, want: ReasonNetwork},
+		"reset":           {answer: hijack("", 0), want: ReasonNetwork},
+		"closed":          {answer: hijack("", -1), want: ReasonNetwork},
+		"not HTTP":        {answer: hijack("SSH-2.0-canary\r\n", -1), want: ReasonNetwork},
+		"unknown name":    {url: "http://agent-server.invalid", want: ReasonNetwork},
+		"body breaks off": {answer: hijack("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", -1)},
+		"malformed redirect": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://[canary-in-query")
+			w.WriteHeader(http.StatusFound)
+		}, want: ReasonOther},
 		"metadata address": {url: "http://169.254.169.254", want: ReasonForbiddenAddress},
 		"mapped":           {url: "http://[::ffff:a9fe:a9fe]", want: ReasonForbiddenAddress},
 		"unspecified":      {url: "http://0.0.0.0:1", want: ReasonForbiddenAddress},
@@ -377,7 +385,7 @@ func TestTransportFailures(t *testing.T) {
 			t.Parallel()
 			f := newFakeAgentServer(t)
 			if tt.answer != nil {
-				f.on("POST "+refreshPath, tt.answer)
+				f.on("POST "+testRefresh, tt.answer)
 			}
 			if tt.url == "" {
 				tt.url = f.URL
@@ -393,7 +401,7 @@ func TestTransportFailures(t *testing.T) {
 			if got := ReasonOf(err); got != tt.want {
 				t.Errorf("got %q, want %q (%v)", got, tt.want, err)
 			}
-			if err != nil && (strings.Contains(err.Error(), "canary-") || strings.Contains(err.Error(), refreshPath)) {
+			if err != nil && (strings.Contains(err.Error(), "canary-") || strings.Contains(err.Error(), testRefresh)) {
 				t.Errorf("the text tells too much: %v", err)
 			}
 		})
@@ -403,7 +411,7 @@ func TestTransportFailures(t *testing.T) {
 func TestEndlessBodiesAreCut(t *testing.T) {
 	f := newFakeAgentServer(t)
 	var sent atomic.Int64
-	f.on("POST "+refreshPath, func(w http.ResponseWriter, r *http.Request) {
+	f.on("POST "+testRefresh, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		chunk := []byte(strings.Repeat("y", 32<<10))
 		for r.Context().Err() == nil {
@@ -427,7 +435,7 @@ func TestEndlessBodiesAreCut(t *testing.T) {
 func TestConnectionsAreKept(t *testing.T) {
 	var peers sync.Map
 	f := newFakeAgentServer(t)
-	f.on("POST "+refreshPath, func(w http.ResponseWriter, r *http.Request) {
+	f.on("POST "+testRefresh, func(w http.ResponseWriter, r *http.Request) {
 		peers.Store(r.RemoteAddr, true)
 		status(200, `{"success":true}`)(w, r)
 	})
@@ -454,8 +462,8 @@ func TestRetryAfterInsideACall(t *testing.T) {
 		{after: "1", requests: 2, atLeast: time.Second},
 	} {
 		f := newFakeAgentServer(t)
-		f.on("POST "+refreshPath, func(w http.ResponseWriter, r *http.Request) {
-			f.on("POST "+refreshPath, status(200, ""))
+		f.on("POST "+testRefresh, func(w http.ResponseWriter, r *http.Request) {
+			f.on("POST "+testRefresh, status(200, ""))
 			w.Header().Set("Retry-After", tt.after)
 			status(503, `{"detail":"busy"}`)(w, r)
 		})
@@ -476,7 +484,7 @@ func TestRetryAfterInsideACall(t *testing.T) {
 
 func TestGateEndsACall(t *testing.T) {
 	f := newFakeAgentServer(t)
-	f.on("POST "+refreshPath, status(500, `{"detail":"x"}`))
+	f.on("POST "+testRefresh, status(500, `{"detail":"x"}`))
 	c := newTestClient(t, f.URL)
 	superseded := &Error{Reason: ReasonSuperseded, Err: errors.New("newer")}
 	asked := 0
@@ -494,7 +502,7 @@ func TestGateEndsACall(t *testing.T) {
 }
 
 func TestCAFileIsReadAgain(t *testing.T) {
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }))
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	srv.Config.SetKeepAlivesEnabled(false)
 	defer srv.Close()
 	file := filepath.Join(t.TempDir(), "ca.pem")

@@ -38,8 +38,8 @@ func DefaultAgentServer(name string, u *url.URL) AgentServer {
 
 func (s AgentServer) validate() error {
 	var problems []error
-	problem := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf("agent server %q: "+format, append([]any{s.Name}, args...)...))
+	problem := func(text string) {
+		problems = append(problems, fmt.Errorf("agent server %q: %s", s.Name, text))
 	}
 	if s.Name == "" {
 		problem("it needs a name")
@@ -101,7 +101,7 @@ func DefaultConfig() Config {
 		Concurrency:     128,
 		CallTimeout:     time.Minute,
 		BackoffMin:      time.Second,
-		BackoffMax:      time.Minute,
+		BackoffMax:      5 * time.Minute,
 		ParkAfter:       6,
 		ParkInterval:    5 * time.Minute,
 		ObserveGrace:    100 * time.Millisecond,
@@ -113,29 +113,24 @@ func DefaultConfig() Config {
 
 func (c Config) validate() error {
 	var problems []error
-	positive := func(field string, d time.Duration) {
-		if d <= 0 {
-			problems = append(problems, fmt.Errorf("%s must be positive", field))
+	atLeast := func(field string, value, least time.Duration) {
+		if value < least {
+			problems = append(problems, fmt.Errorf("%s is %v: it must be at least %v", field, value, least))
 		}
 	}
-	if c.Concurrency < 1 {
-		problems = append(problems, errors.New("Concurrency must be at least 1"))
+	for field, n := range map[string]int{"Concurrency": c.Concurrency, "ParkAfter": c.ParkAfter} {
+		if n < 1 {
+			problems = append(problems, fmt.Errorf("%s is %d: it must be at least 1", field, n))
+		}
 	}
-	if c.ParkAfter < 1 {
-		problems = append(problems, errors.New("ParkAfter must be at least 1"))
-	}
-	positive("CallTimeout", c.CallTimeout)
-	positive("BackoffMin", c.BackoffMin)
-	positive("ParkInterval", c.ParkInterval)
-	positive("ReadyInterval", c.ReadyInterval)
-	positive("ResyncInterval", c.ResyncInterval)
-	positive("ShutdownTimeout", c.ShutdownTimeout)
-	if c.BackoffMax < c.BackoffMin {
-		problems = append(problems, errors.New("BackoffMax must not be below BackoffMin"))
-	}
-	if c.ObserveGrace < 0 {
-		problems = append(problems, errors.New("ObserveGrace must not be negative"))
-	}
+	atLeast("CallTimeout", c.CallTimeout, 1)
+	atLeast("BackoffMin", c.BackoffMin, 1)
+	atLeast("BackoffMax", c.BackoffMax, c.BackoffMin)
+	atLeast("ParkInterval", c.ParkInterval, 1)
+	atLeast("ObserveGrace", c.ObserveGrace, 0)
+	atLeast("ReadyInterval", c.ReadyInterval, 1)
+	atLeast("ResyncInterval", c.ResyncInterval, 1)
+	atLeast("ShutdownTimeout", c.ShutdownTimeout, 1)
 
 	return errors.Join(problems...)
 }

@@ -237,27 +237,27 @@ type harness struct {
 
 // newHarness returns one for the given agent servers, and the MCP servers "default" and
 // "other". Call run to start it.
-func newHarness(t testing.TB, agentServers ...string) *harness {
-	t.Helper()
+func newHarness(tb testing.TB, agentServers ...string) *harness {
+	tb.Helper()
 	h := &harness{
-		t: t, clients: map[string]*fakeClient{}, logs: &logLines{}, cfg: DefaultConfig(),
+		t: tb, clients: map[string]*fakeClient{}, logs: &logLines{}, cfg: DefaultConfig(),
 		gatherer: prometheus.NewPedanticRegistry(), notReady: map[string]bool{},
 	}
 	h.metrics = NewMetrics(h.gatherer)
 	settings := map[string]conversation.AgentServerSettings{}
 	for _, name := range agentServers {
 		settings[name] = conversation.AgentServerSettings{IdleAfter: time.Hour}
-		h.clients[name] = &fakeClient{t: t, answer: ok, running: map[conversation.ID]bool{}}
+		h.clients[name] = &fakeClient{t: tb, answer: ok, running: map[conversation.ID]bool{}}
 		h.servers = append(h.servers, DefaultAgentServer(name, &url.URL{Scheme: "http", Host: name + ".test"}))
 	}
 	rc := conversation.DefaultRegistryConfig()
 	rc.Servers, rc.AgentServers = []string{"default", "other"}, settings
 	var err error
 	if h.registry, err = conversation.NewRegistry(rc, conversation.RegistryDeps{Store: newMemoryStore()}); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if err := h.registry.Load(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := h.registry.Load(tb.Context()); err != nil {
+		tb.Fatal(err)
 	}
 	h.deps = Deps{
 		Registry: h.registry, Metrics: h.metrics,
@@ -278,10 +278,17 @@ func newHarness(t testing.TB, agentServers ...string) *harness {
 	return h
 }
 
-// run starts the reconciler; the returned function stops it and waits.
+// run starts the reconciler with the fake agent servers; the returned function
+// stops it and waits.
 func (h *harness) run() (stop func()) {
 	h.t.Helper()
-	r, err := newReconciler(h.cfg, h.servers, h.deps, func(s AgentServer, _ *clientMetrics) refresher { return h.clients[s.Name] })
+
+	return h.runWith(func(s AgentServer, _ *clientMetrics) refresher { return h.clients[s.Name] })
+}
+
+func (h *harness) runWith(dial dialer) (stop func()) {
+	h.t.Helper()
+	r, err := newReconciler(h.cfg, h.servers, h.deps, dial)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -323,18 +330,15 @@ func (h *harness) add(agentServer string, n int, servers ...string) []conversati
 }
 
 // settle makes a server offer something new.
-func (h *harness) settle(server string) uint64 {
+func (h *harness) settle(server string) {
 	h.t.Helper()
 	h.mu.Lock()
 	h.seq++
 	hash := fmt.Sprintf("sha256:%d", h.seq)
 	h.mu.Unlock()
-	g, _, err := h.registry.Settle(h.t.Context(), server, hash, nil, time.Now())
-	if err != nil {
+	if _, _, err := h.registry.Settle(h.t.Context(), server, hash, nil, time.Now()); err != nil {
 		h.t.Fatal(err)
 	}
-
-	return g.Number
 }
 
 func (h *harness) setReady(server string, ready bool) {
@@ -367,8 +371,9 @@ func (h *harness) states(ids []conversation.ID) map[conversation.State]int {
 	return n
 }
 
-func (h *harness) result(agentServer string, r Result) float64 {
-	return testutil.ToFloat64(h.metrics.refreshes.WithLabelValues(agentServer, string(r)))
+// result returns how many refreshes of agent server "a" ended so.
+func (h *harness) result(r Result) float64 {
+	return testutil.ToFloat64(h.metrics.refreshes.WithLabelValues("a", string(r)))
 }
 
 func (h *harness) failures(agentServer string, r Reason) float64 {

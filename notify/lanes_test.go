@@ -52,7 +52,7 @@ func TestHangingAgentServerDelaysNoOther(t *testing.T) {
 			t.Error(diff)
 		}
 		after(10 * time.Minute)
-		if n := h.clients["hangs"].count(); n > 50 {
+		if n := h.clients["hangs"].count(); n > 30 {
 			t.Errorf("%d calls to an agent server that hangs", n)
 		}
 		if diff := cmp.Diff(map[conversation.State]int{conversation.StateParked: 100}, h.states(stuck)); diff != "" {
@@ -68,24 +68,27 @@ func TestDeadAgentServerComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, "a")
 		h.clients["a"].set(taking(time.Millisecond, failing(ReasonNetwork, 0)))
-		ids := h.add("a", 1000)
+		ids := h.add("a", 300)
 		h.settle("default")
 		defer h.run()()
 		after(2 * time.Minute)
-		if diff := cmp.Diff(map[conversation.State]int{conversation.StateParked: 1000}, h.states(ids)); diff != "" {
+		if diff := cmp.Diff(map[conversation.State]int{conversation.StateParked: 300}, h.states(ids)); diff != "" {
 			t.Error(diff)
+		}
+		if n := h.clients["a"].count(); n > 30 {
+			t.Errorf("%d calls to a dead agent server in two minutes", n)
 		}
 		before := h.clients["a"].count()
 		after(10 * time.Minute)
-		if n := h.clients["a"].count() - before; n < 10 || n > 100 {
+		if n := h.clients["a"].count() - before; n < 1 || n > 10 {
 			t.Errorf("%d calls to a dead agent server in ten minutes", n)
 		}
 		if n := strings.Count(h.logs.String(), "level=WARN"); n > 3 {
 			t.Errorf("%d warnings about one dead agent server", n)
 		}
 		h.clients["a"].set(ok)
-		after(time.Minute)
-		if diff := cmp.Diff(map[conversation.State]int{conversation.StateCurrent: 1000}, h.states(ids)); diff != "" {
+		after(2 * longestPause)
+		if diff := cmp.Diff(map[conversation.State]int{conversation.StateCurrent: 300}, h.states(ids)); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -153,6 +156,45 @@ func TestUnrecordedRefreshIsRepeated(t *testing.T) {
 		after(time.Minute)
 		if s := h.get(id).State; s != conversation.StateCurrent {
 			t.Errorf("state is %s", s)
+		}
+	})
+}
+
+// slowRegistry answers so late that a running attempt ends meanwhile.
+type slowRegistry struct {
+	*conversation.Registry
+
+	meanwhile func()
+}
+
+func (s *slowRegistry) Due(now time.Time) ([]conversation.ID, time.Time) {
+	ids, next := s.Registry.Due(now)
+	if s.meanwhile != nil && len(ids) > 0 {
+		s.meanwhile()
+	}
+
+	return ids, next
+}
+
+func TestOldNewsRepeatNoAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, "a")
+		slow := &slowRegistry{Registry: h.registry}
+		h.deps.Registry = slow
+		h.clients["a"].set(taking(time.Minute/2, failing(ReasonRejected, 400)))
+		slow.meanwhile = func() {
+			if h.clients["a"].count() > 0 {
+				time.Sleep(time.Minute)
+			}
+		}
+		id := h.add("a", 1)[0]
+		h.settle("default")
+		defer h.run()()
+		after(time.Second)
+		h.r.Wake() // asks the registry while the call is running
+		after(time.Hour)
+		if n, s := h.clients["a"].count(), h.get(id).State; n != 1 || s != conversation.StateFailed {
+			t.Errorf("%d calls, state %s", n, s)
 		}
 	})
 }
@@ -287,4 +329,20 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	if m := newPanics(h.gatherer); m != h.metrics.panics {
 		t.Error("a second component does not share the counter of panics")
 	}
+}
+
+func TestShortOutageIsOverSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, "a")
+		h.clients["a"].set(failing(ReasonNetwork, 0))
+		ids := h.add("a", 500)
+		h.settle("default")
+		defer h.run()()
+		after(5 * time.Second)
+		h.clients["a"].set(ok)
+		after(10 * time.Second)
+		if diff := cmp.Diff(map[conversation.State]int{conversation.StateCurrent: 500}, h.states(ids)); diff != "" {
+			t.Error(diff)
+		}
+	})
 }

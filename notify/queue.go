@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,8 @@ type queue struct {
 	turns   []*lane // every lane; the one at index turn is next
 	turn    int
 	blocked map[conversation.ID]blocked
+	awaited map[string]int           // how many blocked conversations wait for a server
+	ended   map[conversation.ID]bool // whose turn ended since beginScan
 }
 
 // blocked is a conversation that waits for one of the servers.
@@ -47,15 +50,15 @@ type lane struct {
 	active  int // conversations in placeRunning, their records included
 	waiting []conversation.ID
 
-	// unreachable counts the calls in a row that got no answer, since then. After a
-	// few, the lane goes on with one call at a time, and after a while with one now
-	// and then. The last one was at calledAt, and failed with lastErr.
+	// unreachable counts the calls in a row that got no answer; the last one ended
+	// at failedAt with lastErr. After a few the agent server is taken for dead, and
+	// isn't called before retryAt.
 	unreachable int
-	since       time.Time
-	calledAt    time.Time
+	failedAt    time.Time
 	lastErr     *Error
-	// parked are conversations that wait for the agent server to come back.
-	parked map[conversation.ID]bool
+	retryAt     time.Time
+	// away are conversations that failed because of that.
+	away map[conversation.ID]bool
 	// answered says that since the lane was last empty some conversation got
 	// another answer than 404; gone are those which got that.
 	answered bool
@@ -66,15 +69,16 @@ type lane struct {
 
 const (
 	// unreachableLimit is the number of calls in a row without an answer after which
-	// an agent server is taken for dead.
+	// an agent server is taken for dead. Then it is called one call at a time, after
+	// pauses that double between these two; conversations whose turn comes meanwhile
+	// are parked without a call.
 	unreachableLimit = 3
-	// deadAfter is how long it must have been so before its conversations are parked
-	// without a call each.
-	deadAfter = 30 * time.Second
-	// deadCallGap is how long after a call to a dead agent server the next one may
-	// begin.
-	deadCallGap = 15 * time.Second
+	shortestPause    = 500 * time.Millisecond
+	longestPause     = 5 * time.Minute
 )
+
+// dead tells whether the agent server is taken for dead.
+func (l *lane) dead() bool { return l.unreachable >= unreachableLimit }
 
 func newQueue(limit int) *queue {
 	return &queue{
@@ -82,6 +86,8 @@ func newQueue(limit int) *queue {
 		places:  map[conversation.ID]place{},
 		lanes:   map[string]*lane{},
 		blocked: map[conversation.ID]blocked{},
+		awaited: map[string]int{},
+		ended:   map[conversation.ID]bool{},
 	}
 }
 
@@ -115,20 +121,27 @@ func (q *queue) setLanes(lanes []*lane) (unused []refresher) {
 	}
 	for id, b := range q.blocked {
 		if q.lanes[b.lane] == nil {
-			delete(q.blocked, id)
-			delete(q.places, id)
+			q.unset(id)
 		}
 	}
 
 	return unused
 }
 
-// has tells whether the conversation is anywhere in the queue.
-func (q *queue) has(id conversation.ID) bool {
+// beginScan comes before the registry is asked what is due, see has.
+func (q *queue) beginScan() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(q.ended)
+}
+
+// has tells whether the conversation is in the queue, and whether it left it
+// since beginScan: then that it was due may be old news.
+func (q *queue) has(id conversation.ID) (queued, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	return q.places[id] != 0
+	return q.places[id] != 0, q.ended[id]
 }
 
 // add puts a conversation at the end of a lane, unless it is in the queue
@@ -147,47 +160,57 @@ func (q *queue) enqueue(id conversation.ID, l *lane) {
 	l.waiting = append(l.waiting, id)
 }
 
-// block sets a conversation aside until one of the servers is ready.
+// block sets a conversation that isn't in the queue, or is running, aside until
+// one of the servers is ready.
 func (q *queue) block(id conversation.ID, laneName string, servers []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.places[id] != 0 || q.lanes[laneName] == nil {
+	if p := q.places[id]; (p != 0 && p != placeRunning) || q.lanes[laneName] == nil {
 		return
 	}
 	q.places[id] = placeBlocked
 	q.blocked[id] = blocked{lane: laneName, servers: servers}
+	for _, s := range servers {
+		q.awaited[s]++
+	}
 }
 
 // unblock puts the conversations whose servers have become ready into their
-// lanes. Each server is asked about once.
+// lanes. It asks about each server once.
 func (q *queue) unblock(ready func(server string) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.blocked) == 0 {
+	var is []string
+	for s := range q.awaited {
+		if ready(s) {
+			is = append(is, s)
+		}
+	}
+	if len(is) == 0 {
 		return
 	}
-	known := map[string]bool{}
 	for id, b := range q.blocked {
-		for _, s := range b.servers {
-			is, ok := known[s]
-			if !ok {
-				is = ready(s)
-				known[s] = is
-			}
-			if is {
-				delete(q.blocked, id)
-				delete(q.places, id)
-				q.enqueue(id, q.lanes[b.lane])
-
-				break
-			}
+		if slices.ContainsFunc(b.servers, func(s string) bool { return slices.Contains(is, s) }) {
+			q.unset(id)
+			q.enqueue(id, q.lanes[b.lane])
 		}
 	}
 }
 
+// unset takes a blocked conversation out of the queue.
+func (q *queue) unset(id conversation.ID) {
+	for _, s := range q.blocked[id].servers {
+		if q.awaited[s]--; q.awaited[s] == 0 {
+			delete(q.awaited, s)
+		}
+	}
+	delete(q.blocked, id)
+	delete(q.places, id)
+}
+
 // take returns the next conversation that may be refreshed now and the client
 // for it; the caller owes a release and a done. Lanes take turns.
-func (q *queue) take() (conversation.ID, *lane, refresher, bool) {
+func (q *queue) take(now time.Time) (conversation.ID, *lane, refresher, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.busy >= q.limit {
@@ -197,8 +220,9 @@ func (q *queue) take() (conversation.ID, *lane, refresher, bool) {
 		l := q.turns[q.turn%len(q.turns)]
 		q.turn = (q.turn + 1) % len(q.turns)
 		limit := l.limit
-		if l.unreachable >= unreachableLimit {
+		if l.dead() {
 			limit = 1
+			q.sendScout(l, now)
 		}
 		if len(l.waiting) == 0 || l.running >= limit {
 			continue
@@ -214,6 +238,40 @@ func (q *queue) take() (conversation.ID, *lane, refresher, bool) {
 	}
 
 	return "", nil, nil, false
+}
+
+// sendScout queues one of the conversations that wait for the return of a dead
+// agent server, when it is time to try again.
+func (q *queue) sendScout(l *lane, now time.Time) {
+	if len(l.waiting) > 0 || l.running > 0 || now.Before(l.retryAt) {
+		return
+	}
+	for id := range l.away {
+		delete(l.away, id)
+		if q.places[id] == 0 {
+			q.enqueue(id, l)
+
+			return
+		}
+	}
+}
+
+// scoutAt returns when the next dead agent server can be tried again, zero when
+// there is none, or no worker for it.
+func (q *queue) scoutAt() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var first time.Time
+	if q.busy >= q.limit {
+		return first
+	}
+	for _, l := range q.turns {
+		if l.dead() && l.running == 0 && len(l.away) > 0 && (first.IsZero() || l.retryAt.Before(first)) {
+			first = l.retryAt
+		}
+	}
+
+	return first
 }
 
 // release ends the call of a taken conversation, so that the lane can go on
@@ -232,6 +290,7 @@ func (q *queue) done(id conversation.ID, l *lane) (gone []goner, answered bool) 
 	defer q.mu.Unlock()
 	q.busy--
 	l.active--
+	q.ended[id] = true
 	if q.places[id] == placeRunning {
 		delete(q.places, id)
 	}
@@ -264,20 +323,22 @@ func (q *queue) forget(id conversation.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.places, id)
+	q.ended[id] = true
 }
 
 // reached notes how a call of the lane ended: with failed if there was no answer,
 // else exists tells whether the answer was about a conversation that exists. When
-// the agent server is back, the parked conversations of the lane are queued.
+// the agent server is back, the conversations that wait for that are queued.
 func (q *queue) reached(l *lane, failed *Error, exists bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if failed != nil {
-		if l.unreachable == 0 {
-			l.since = time.Now()
-		}
 		l.unreachable++
-		l.lastErr, l.calledAt = failed, time.Now()
+		l.lastErr, l.failedAt = failed, time.Now()
+		if l.dead() {
+			doublings := min(l.unreachable-unreachableLimit, 20)
+			l.retryAt = l.failedAt.Add(jitter(min(shortestPause<<doublings, longestPause)))
+		}
 
 		return
 	}
@@ -286,40 +347,31 @@ func (q *queue) reached(l *lane, failed *Error, exists bool) {
 		return
 	}
 	l.answered = true
-	for id := range l.parked {
+	for id := range l.away {
 		q.enqueue(id, l)
 	}
-	clear(l.parked)
-}
-
-// dead tells whether the agent server of a lane has been away for so long that
-// its conversations are parked.
-func (q *queue) dead(l *lane) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-
-	return l.unreachable >= unreachableLimit && time.Since(l.since) >= deadAfter
+	clear(l.away)
 }
 
 // mayCall returns nil if a taken conversation may be refreshed, else what the last
-// call to the dead agent server failed with.
-func (q *queue) mayCall(l *lane) *Error {
-	dead := q.dead(l)
+// call to the dead agent server failed with. A forced refresh is always tried,
+// and so is one after a sign of life.
+func (q *queue) mayCall(l *lane, v conversation.View) *Error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if dead && time.Since(l.calledAt) < deadCallGap {
-		return l.lastErr
+	if !l.dead() || v.Forced || v.LastActive.After(l.failedAt) || !time.Now().Before(l.retryAt) {
+		return nil
 	}
-	l.calledAt = time.Now()
 
-	return nil
+	return l.lastErr
 }
 
-// park remembers a conversation for reached.
-func (q *queue) park(l *lane, id conversation.ID) {
+// awaitReturn remembers a conversation that is to be queued when the agent server
+// is back.
+func (q *queue) awaitReturn(l *lane, id conversation.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l.parked[id] = true
+	l.away[id] = true
 }
 
 // warns tells whether a text is new enough for a warning: a dead agent server

@@ -133,7 +133,7 @@ func (r *Reconciler) SetAgentServers(servers []AgentServer) error {
 		r.metrics.InitAgentServer(s.Name)
 		lanes = append(lanes, &lane{
 			name: s.Name, client: r.dial(s, r.metrics.client(s.Name)), limit: s.Concurrency,
-			parked: map[conversation.ID]bool{},
+			away: map[conversation.ID]bool{},
 		})
 	}
 	for _, c := range r.queue.setLanes(lanes) {
@@ -190,7 +190,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			notBefore = now.Add(took + min(max(10*took, minScanGap), maxScanGap))
 		}
 		for {
-			id, l, client, ok := r.queue.take()
+			id, l, client, ok := r.queue.take(time.Now())
 			if !ok {
 				break
 			}
@@ -219,9 +219,14 @@ const (
 func (r *Reconciler) scan(now time.Time) time.Time {
 	r.lastRun.Store(&now)
 	r.metrics.lastRun.Set(float64(now.UnixNano()) / 1e9)
+	r.queue.beginScan()
 	ids, next := r.registry.Due(now)
 	for _, id := range ids {
-		if r.queue.has(id) {
+		queued, ended := r.queue.has(id)
+		if ended {
+			r.rescan.Store(true)
+		}
+		if queued || ended {
 			continue
 		}
 		v, err := r.registry.Get(id)
@@ -263,6 +268,9 @@ func (r *Reconciler) untilNext(next, notBefore time.Time, blocked int) time.Dura
 		next = notBefore
 	}
 	wait := max(time.Until(next), 0)
+	if scout := r.queue.scoutAt(); !scout.IsZero() {
+		wait = min(wait, max(time.Until(scout), 0))
+	}
 	if blocked > 0 {
 		wait = min(wait, r.cfg.ReadyInterval)
 	}

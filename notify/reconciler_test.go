@@ -41,7 +41,7 @@ func TestBringsConversationsToTheDesiredGeneration(t *testing.T) {
 		if got := h.clients["a"].count(); got != 200 {
 			t.Errorf("%d calls after the second generation", got)
 		}
-		if got := h.result("a", ResultSuccess); got != 200 {
+		if got := h.result(ResultSuccess); got != 200 {
 			t.Errorf("%v successes", got)
 		}
 		if n := strings.Count(h.logs.String(), "all conversations have the generation"); n != 2 {
@@ -209,7 +209,7 @@ func TestNewestGenerationWins(t *testing.T) {
 		if s := h.get(id).Servers["default"]; s.Applied != 4 {
 			t.Errorf("generation %d is applied", s.Applied)
 		}
-		if s, ok := h.result("a", ResultSuperseded), h.result("a", ResultSuccess); s != 1 || ok != 1 {
+		if s, ok := h.result(ResultSuperseded), h.result(ResultSuccess); s != 1 || ok != 1 {
 			t.Errorf("%v superseded, %v successful", s, ok)
 		}
 		if diff := cmp.Diff([]EventType{EventStarted, EventSuperseded, EventStarted, EventSucceeded}, h.eventTypes()); diff != "" {
@@ -247,7 +247,7 @@ func TestGateSeesChanges(t *testing.T) {
 				h.settle("default")
 				defer h.run()()
 				after(time.Second)
-				if ReasonOf(gated) != ReasonSuperseded || h.result("a", ResultSuperseded) != 1 {
+				if ReasonOf(gated) != ReasonSuperseded || h.result(ResultSuperseded) != 1 {
 					t.Errorf("the gate said %v", gated)
 				}
 				want := 1
@@ -520,7 +520,7 @@ func TestGone(t *testing.T) {
 					t.Error(diff)
 				}
 				removed := float64(tt.want["removed"])
-				if got := h.result("a", ResultGone); got != removed {
+				if got := h.result(ResultGone); got != removed {
 					t.Errorf("%v gone, want %v", got, removed)
 				}
 				if (h.failures("a", ReasonAllGone) > 0) != (name == "all") {

@@ -141,7 +141,7 @@ func (a *attempt) judge(err *Error) failure {
 	case ReasonNetwork, ReasonTimeout, ReasonTLS, ReasonForbiddenAddress, ReasonRedirect, ReasonIngress, ReasonConflict:
 		// A page instead of a 404 is how a paused sandbox looks.
 		paused := err.Reason == ReasonIngress && (err.Status == http.StatusNotFound || err.Status == http.StatusGone)
-		if paused || a.view.Attempts+1 >= r.cfg.ParkAfter || r.queue.dead(a.lane) {
+		if paused || a.view.Attempts+1 >= r.cfg.ParkAfter || a.shed {
 			f.condition = conversation.ConditionParked
 			f.next = now.Add(jitter(r.cfg.ParkInterval))
 
@@ -217,8 +217,8 @@ func (a *attempt) failed(f failure) {
 	reason, text := f.err.Reason.known(), f.err.Error()
 	a.r.metrics.refreshes.WithLabelValues(a.lane.name, string(ResultFailed)).Inc()
 	a.r.metrics.failed.WithLabelValues(a.lane.name, string(reason)).Inc()
-	if f.condition == conversation.ConditionParked {
-		a.r.queue.park(a.lane, a.id)
+	if reason == ReasonNetwork || reason == ReasonTimeout {
+		a.r.queue.awaitReturn(a.lane, a.id)
 	}
 	log := a.r.log.Debug
 	if last := a.view.LastError; (last == nil || last.Message != text) && a.r.queue.warns(a.lane, text) {

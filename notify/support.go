@@ -146,7 +146,7 @@ func (s reconnectedServer) failed() bool {
 // reconnect is the second best action: it makes new connections, and tells about
 // each.
 func (c *client) reconnect(ctx context.Context, cl call) error {
-	a, absent, err := c.act(ctx, cl.id, conversationsPath+"{id}/reconnect_mcp", modeReconnect)
+	a, absent, err := c.act(ctx, cl.id, reconnectPath, modeReconnect)
 	switch {
 	case absent:
 		c.support.set(modeNone)
@@ -163,9 +163,7 @@ func (c *client) reconnect(ctx context.Context, cl call) error {
 // agent's configuration: where one of them is ours, only ours matter, else all.
 func (a *answer) connected(ours []string) error {
 	var r reconnected
-	if len(a.body) == 0 || json.Unmarshal(a.body, &r) != nil {
-		return nil // 2xx without a report is as good as any other 2xx
-	}
+	_ = json.Unmarshal(a.body, &r) // 2xx without a report is as good as any other 2xx
 	matters := func(s reconnectedServer) bool { return slices.Contains(ours, s.Server) }
 	if !slices.ContainsFunc(r.Servers, matters) {
 		matters = func(reconnectedServer) bool { return true }

@@ -136,7 +136,7 @@ func (t *transport) attempt(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
-		return nil, t.failure(req.Context(), err, key)
+		return nil, t.failure(ctx, err, key)
 	}
 
 	timer := time.AfterFunc(bodyTimeout, cancel)

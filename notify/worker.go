@@ -95,11 +95,14 @@ type attempt struct {
 	began    time.Time
 	calling  bool
 	released bool
+	shed     bool // there was no call, since the agent server is dead
 }
 
 // call makes the agent server refresh the conversation.
 func (a *attempt) call(ctx, callCtx context.Context, client refresher) error {
-	if failed := a.r.queue.mayCall(a.lane); failed != nil {
+	if failed := a.r.queue.mayCall(a.lane, a.view); failed != nil {
+		a.shed = true
+
 		return failed
 	}
 	a.calling = true
