@@ -58,6 +58,10 @@ cover: ## Measure the test coverage; the profile is cover.out
 e2e: race-notice ## Run the end-to-end tests with real processes
 	go test $(RACE) -count=1 -tags e2e ./e2e/...
 
+.PHONY: conformance
+conformance: ## Compare the public MCP conformance suite through the sidecar with the server itself (needs npm)
+	go test -count=1 -v -tags conformance ./e2e/conformance
+
 .PHONY: demo
 demo: ## Show a redeployment from start to end in this terminal
 	go run ./cmd/mcp-sidecar demo
