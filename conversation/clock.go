@@ -13,11 +13,14 @@ const never = stamp(math.MaxInt64)
 
 type clock struct {
 	now   func() time.Time
-	epoch time.Time // has a monotonic reading when now gives one
+	epoch time.Time // has a monotonic reading when now gives one; a while ago, so that no moment of this process is 0
 }
 
 func newClock(now func() time.Time) clock {
-	return clock{now: now, epoch: now()}
+	return clock{
+		now:   func() time.Time { return now().UTC() },
+		epoch: now().Add(-time.Hour),
+	}
 }
 
 // stamp converts a time of this process exactly, and any other by what the wall clock says.

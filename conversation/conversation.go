@@ -7,16 +7,16 @@ import (
 
 // Applied is what a conversation is known to have of one server. The zero value means that nothing is known.
 type Applied struct {
-	Generation uint64    `json:"generation,omitempty"`
-	Hash       string    `json:"hash,omitempty"`
-	How        How       `json:"how,omitempty"`
+	Generation uint64    `json:"generation,omitzero"`
+	Hash       string    `json:"hash,omitzero"`
+	How        How       `json:"how,omitzero"`
 	At         time.Time `json:"at,omitzero"`
 }
 
 // Failure is why the last refresh attempt failed. Message is shown to people: no secrets in it.
 type Failure struct {
 	Reason  string    `json:"reason"`
-	Message string    `json:"message,omitempty"`
+	Message string    `json:"message,omitzero"`
 	At      time.Time `json:"at,omitzero"`
 }
 
@@ -24,25 +24,25 @@ type Failure struct {
 type Conversation struct {
 	ID          ID     `json:"id"`
 	AgentServer string `json:"agentServer"`
-	Source      Source `json:"source,omitempty"`
+	Source      Source `json:"source,omitzero"`
 
 	// Servers has an entry for each server that the conversation uses; the zero Applied where nothing is known.
-	Servers map[string]Applied `json:"servers,omitempty"`
+	Servers map[string]Applied `json:"servers,omitzero"`
 	// Tried has the generation that the last failed attempt was for, by server. RefreshFailed keeps it.
-	Tried map[string]uint64 `json:"tried,omitempty"`
+	Tried map[string]uint64 `json:"tried,omitzero"`
 
 	CreatedAt    time.Time     `json:"createdAt,omitzero"`    // at its agent server; zero when unknown
 	RegisteredAt time.Time     `json:"registeredAt,omitzero"` // here, first
 	RenewedAt    time.Time     `json:"renewedAt,omitzero"`    // here, last; written with a delay
 	LastActive   time.Time     `json:"lastActive,omitzero"`   // last sign of activity, zero when none can be seen; written with a delay
-	TTL          time.Duration `json:"ttl,omitempty"`         // life without a sign of life, in nanoseconds; 0 is the default of its source
+	TTL          time.Duration `json:"ttl,omitzero"`          // life without a sign of life, in nanoseconds; 0 is the default of its source
 
-	Condition   Condition `json:"condition,omitempty"`
-	Attempts    int       `json:"attempts,omitempty"` // failed ones since the last success
-	LastError   *Failure  `json:"lastError,omitempty"`
+	Condition   Condition `json:"condition,omitzero"`
+	Attempts    int       `json:"attempts,omitzero"` // failed ones since the last success
+	LastError   *Failure  `json:"lastError,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // with a Condition: not before; zero is "not until something changes"
 
-	Forced   bool      `json:"forced,omitempty"`  // refresh whatever the state
+	Forced   bool      `json:"forced,omitzero"`   // refresh whatever the state
 	ForcedAt time.Time `json:"forcedAt,omitzero"` // when that was asked for
 
 	Revision uint64 `json:"revision"` // moved on by the Store at each Put; 0 is not stored yet
@@ -104,8 +104,8 @@ type Generation struct {
 	Server string            `json:"server"`
 	Number uint64            `json:"number"` // from 1
 	Hash   string            `json:"hash"`
-	At     time.Time         `json:"at"`              // when it had settled
-	Tools  map[string]string `json:"tools,omitempty"` // digest of each tool, by name
+	At     time.Time         `json:"at"`             // when it had settled
+	Tools  map[string]string `json:"tools,omitzero"` // digest of each tool, by name
 }
 
 // View is a conversation and what follows from its servers' generations. It is a copy: the caller's to keep.
@@ -114,16 +114,16 @@ type View struct {
 	State      State                 `json:"state"`
 	StaleSince time.Time             `json:"staleSince,omitzero"` // zero when current
 	ExpiresAt  time.Time             `json:"expiresAt,omitzero"`  // when it is forgotten without a sign of life; zero is never
-	Servers    map[string]ServerView `json:"servers,omitempty"`
+	Servers    map[string]ServerView `json:"servers,omitzero"`
 }
 
 // ServerView is how a conversation stands towards one of its servers.
 type ServerView struct {
 	Desired     uint64    `json:"desired"` // generation number, 0 while none is known
-	DesiredHash string    `json:"desiredHash,omitempty"`
+	DesiredHash string    `json:"desiredHash,omitzero"`
 	Applied     uint64    `json:"applied"`
-	AppliedHash string    `json:"appliedHash,omitempty"`
-	How         How       `json:"how,omitempty"`
+	AppliedHash string    `json:"appliedHash,omitzero"`
+	How         How       `json:"how,omitzero"`
 	AppliedAt   time.Time `json:"appliedAt,omitzero"`
 	Current     bool      `json:"current"` // nothing to do for this server
 	Mapped      bool      `json:"mapped"`  // traffic of the conversation was seen for this server since the start

@@ -29,14 +29,6 @@ func (o *offer) since(applied uint64, created int64) int64 {
 	return nanos(o.At)
 }
 
-// offerOf returns what a server offers, nil while that isn't known or the server isn't configured. mu is held.
-func (r *Registry) offerOf(server string) *offer {
-	if _, ok := r.servers[server]; !ok {
-		return nil
-	}
-	return r.generations[server]
-}
-
 // stale tells whether the conversation has something else than o, or may have. mu is held.
 func (r *Registry) stale(e *entry, b *binding, o *offer) bool {
 	switch {
@@ -63,7 +55,7 @@ func (r *Registry) needs(e *entry) bool {
 	}
 	for i := range e.bindings {
 		b := &e.bindings[i]
-		if r.stale(e, b, r.offerOf(b.server)) {
+		if r.stale(e, b, b.server.offers()) {
 			return true
 		}
 	}
@@ -71,8 +63,8 @@ func (r *Registry) needs(e *entry) bool {
 }
 
 // idle tells whether the agent server has forgotten the conversation's tools. Where no activity can be seen, nothing can be said. mu is held.
-func (r *Registry) idle(e *entry, now stamp) bool {
-	after := r.cfg.AgentServers[e.agent].IdleAfter
+func idle(e *entry, now stamp) bool {
+	after := e.agent.idleAfter
 	return after > 0 && e.active != 0 && time.Duration(now-e.active) >= after
 }
 
@@ -81,7 +73,7 @@ func (r *Registry) state(e *entry, now stamp) State {
 	switch {
 	case !r.needs(e):
 		return StateCurrent
-	case !e.forced && r.idle(e, now):
+	case !e.forced && idle(e, now):
 		return StateDormant
 	}
 	switch e.condition {
@@ -109,7 +101,7 @@ func (r *Registry) staleSince(e *entry, now time.Time) time.Time {
 	}
 	for i := range e.bindings {
 		b := &e.bindings[i]
-		o := r.offerOf(b.server)
+		o := b.server.offers()
 		switch {
 		case !r.stale(e, b, o):
 		case b.how == HowLost:
@@ -126,20 +118,20 @@ func (r *Registry) staleSince(e *entry, now time.Time) time.Time {
 
 // dueAt derives when the next attempt is due. mu is held.
 func (r *Registry) dueAt(e *entry, now stamp) stamp {
-	if _, ok := r.cfg.AgentServers[e.agent]; !ok || !r.needs(e) {
+	if !e.agent.configured || !r.needs(e) || !offered(e) {
 		return never
 	}
-	if !e.forced && r.idle(e, now) {
+	if !e.forced && idle(e, now) {
 		return never
 	}
 	at := never
 	switch {
-	case e.condition == ConditionNone:
+	case e.condition == ConditionNone,
+		e.condition == ConditionUnsupported && r.untried(e),
+		e.condition == ConditionFailed && e.next == 0 && r.untried(e):
 		at = dueNow
 	case e.next != 0:
 		at = e.next
-	case e.condition != ConditionParked && r.untried(e):
-		at = dueNow
 	}
 	if e.woken != 0 && !e.forced { // it may be listing its tools just now
 		at = max(at, e.woken+stamp(r.cfg.RebuildGrace))
@@ -147,11 +139,21 @@ func (r *Registry) dueAt(e *entry, now stamp) stamp {
 	return at
 }
 
+// offered tells whether there is anything to refresh the conversation to. mu is held.
+func offered(e *entry) bool {
+	for i := range e.bindings {
+		if e.bindings[i].server.offers() != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // untried tells whether a server of the conversation has a newer generation than the one that the last attempt was for. mu is held.
 func (r *Registry) untried(e *entry) bool {
 	for i := range e.bindings {
 		b := &e.bindings[i]
-		if o := r.offerOf(b.server); o != nil && b.tried != 0 && b.tried < o.Number && r.stale(e, b, o) {
+		if o := b.server.offers(); o != nil && b.tried != 0 && b.tried < o.Number && r.stale(e, b, o) {
 			return true
 		}
 	}
@@ -189,14 +191,14 @@ func (r *Registry) view(e *entry, now time.Time) View {
 			Applied: b.generation, AppliedHash: b.hash, How: b.how, AppliedAt: fromNanos(b.at),
 			Mapped: b.mapped, Current: true,
 		}
-		if o := r.offerOf(b.server); o != nil {
+		if o := b.server.offers(); o != nil {
 			s.Desired, s.DesiredHash = o.Number, o.Hash
 			s.Current = !r.stale(e, b, o)
 			if s.How == HowNone && s.Current {
 				s.Applied, s.AppliedHash, s.How, s.AppliedAt = o.Number, o.Hash, HowCreated, fromNanos(e.created)
 			}
 		}
-		v.Servers[b.server] = s
+		v.Servers[b.server.name] = s
 	}
 	return v
 }

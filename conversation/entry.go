@@ -9,8 +9,8 @@ import (
 // Registry.mu.
 type entry struct {
 	id        ID
-	agent     string // interned, like all names and hashes here
-	source    Source
+	agent     *agentServer
+	source    Source // interned, like the other strings here
 	condition Condition
 	bindings  []binding
 
@@ -35,7 +35,7 @@ type entry struct {
 
 // binding is a conversation's relation to one server.
 type binding struct {
-	server string
+	server *server
 	hash   string
 	how    How
 
@@ -52,7 +52,7 @@ func intern(s string) string { return unique.Make(s).Value() }
 
 func (e *entry) binding(server string) *binding {
 	for i := range e.bindings {
-		if e.bindings[i].server == server {
+		if e.bindings[i].server.name == server {
 			return &e.bindings[i]
 		}
 	}
@@ -60,18 +60,19 @@ func (e *entry) binding(server string) *binding {
 }
 
 // bind returns the binding to server, a new one if need be.
-func (e *entry) bind(server string) (b *binding, added bool) {
-	if b := e.binding(server); b != nil {
+func (e *entry) bind(s *server) (b *binding, added bool) {
+	if b := e.binding(s.name); b != nil {
 		return b, false
 	}
-	e.bindings = append(e.bindings, binding{server: intern(server)})
+	e.bindings = append(e.bindings, binding{server: s})
 	return &e.bindings[len(e.bindings)-1], true
 }
 
-// set takes over a stored value. What only memory knows stays, and signs of life never move back.
-func (e *entry) set(c Conversation, clk clock) {
+// set takes over a stored value. What only memory knows stays, and signs of life never move back. mu is held.
+func (r *Registry) set(e *entry, c Conversation) {
+	clk := r.clock
 	e.id, e.revision = c.ID, c.Revision
-	e.agent, e.source, e.condition = intern(c.AgentServer), Source(intern(string(c.Source))), Condition(intern(string(c.Condition)))
+	e.agent, e.source, e.condition = r.agentServerNamed(c.AgentServer), Source(intern(string(c.Source))), Condition(intern(string(c.Condition)))
 	e.created, e.registered, e.forcedAt = nanos(c.CreatedAt), nanos(c.RegisteredAt), nanos(c.ForcedAt)
 	e.renewed, e.active = later(e.renewed, clk.stamp(c.RenewedAt)), later(e.active, clk.stamp(c.LastActive))
 	e.next, e.saved = clk.stamp(c.NextAttempt), clk.stamp(c.RenewedAt)
@@ -80,15 +81,15 @@ func (e *entry) set(c Conversation, clk clock) {
 
 	old := e.bindings
 	e.bindings = make([]binding, 0, len(c.Servers))
-	for server, a := range c.Servers {
-		b := binding{server: intern(server)}
+	for name, a := range c.Servers {
+		b := binding{server: r.serverNamed(name)}
 		for i := range old {
-			if old[i].server == server {
+			if old[i].server == b.server {
 				b = old[i]
 			}
 		}
 		b.apply(a)
-		b.tried = c.Tried[server]
+		b.tried = c.Tried[name]
 		e.bindings = append(e.bindings, b)
 	}
 }
@@ -112,7 +113,7 @@ func later(a, b stamp) stamp {
 // conversation returns the value to store or show.
 func (e *entry) conversation(clk clock, now time.Time) Conversation {
 	c := Conversation{
-		ID: e.id, AgentServer: e.agent, Source: e.source,
+		ID: e.id, AgentServer: e.agent.name, Source: e.source,
 		Servers:      make(map[string]Applied, len(e.bindings)),
 		CreatedAt:    fromNanos(e.created),
 		RegisteredAt: fromNanos(e.registered),
@@ -126,12 +127,12 @@ func (e *entry) conversation(clk clock, now time.Time) Conversation {
 	}
 	for i := range e.bindings {
 		b := &e.bindings[i]
-		c.Servers[b.server] = b.applied()
+		c.Servers[b.server.name] = b.applied()
 		if b.tried != 0 {
 			if c.Tried == nil {
 				c.Tried = make(map[string]uint64, 1)
 			}
-			c.Tried[b.server] = b.tried
+			c.Tried[b.server.name] = b.tried
 		}
 	}
 	return c

@@ -59,7 +59,7 @@ func (r *Registry) List(q Query) (Page, error) {
 		i++
 	}
 	for _, e := range r.order[i:] {
-		if q.AgentServer != "" && e.agent != q.AgentServer ||
+		if q.AgentServer != "" && e.agent.name != q.AgentServer ||
 			q.Server != "" && e.binding(q.Server) == nil ||
 			q.State != "" && r.state(e, at) != q.State {
 			continue
@@ -100,16 +100,16 @@ func (r *Registry) currentStats() *stats {
 		}
 	}
 	for _, e := range r.order {
-		counts, ok := s.counts[e.agent]
-		if !ok {
+		if !e.agent.configured {
 			continue
 		}
+		agent := e.agent.name
 		state := r.state(e, at)
-		counts[state]++
+		s.counts[agent][state]++
 		if state == StateStale || state == StateFailed {
 			since := r.staleSince(e, now)
-			if oldest := s.oldest[e.agent]; oldest.IsZero() || since.Before(oldest) {
-				s.oldest[e.agent] = since
+			if oldest := s.oldest[agent]; oldest.IsZero() || since.Before(oldest) {
+				s.oldest[agent] = since
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func (r *Registry) register(ctx context.Context, reg Registration) (c Conversati
 			agent = c.AgentServer
 		}
 		r.mu.Lock()
-		agent, err := r.agentServerFor(agent)
+		to, err := r.configuredAgentServer(agent)
 		_, owned := r.cfg.AgentServers[c.AgentServer]
 		servers := r.cfg.Servers
 		r.mu.Unlock()
@@ -78,17 +78,17 @@ func (r *Registry) register(ctx context.Context, reg Registration) (c Conversati
 			return err
 		}
 		if exists {
-			if agent != c.AgentServer && owned && (reg.By != "" || !reg.Source.byOperator()) {
+			if to.name != c.AgentServer && owned && (reg.By != "" || !reg.Source.byOperator()) {
 				return fmt.Errorf("%w: the conversation is registered for another agent server", ErrForbidden)
 			}
-			r.renew(c, reg, agent)
+			r.renew(c, reg, to.name)
 			return nil
 		}
 		if len(reg.Servers) > 0 {
 			servers = reg.Servers
 		}
 		*c = Conversation{
-			AgentServer: agent, Source: reg.Source, TTL: reg.TTL,
+			AgentServer: to.name, Source: reg.Source, TTL: reg.TTL,
 			CreatedAt: reg.CreatedAt, RegisteredAt: now, RenewedAt: now, LastActive: reg.LastActive,
 			Servers: make(map[string]Applied, len(servers)),
 		}
@@ -119,7 +119,7 @@ func (r *Registry) checkRegistration(reg Registration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range reg.Servers {
-		if err := r.knownServer(s); err != nil {
+		if _, err := r.configuredServer(s); err != nil {
 			return err
 		}
 	}
@@ -174,7 +174,7 @@ func (r *Registry) alive(id ID, reg Registration, now time.Time) {
 	}
 	at := r.clock.stamp(now)
 	active := r.clock.stamp(reg.LastActive)
-	if reg.Source == SourceAdmin && e.active != 0 {
+	if reg.Source == SourceAdmin && reg.LastActive.IsZero() && e.active != 0 {
 		active = at
 	}
 	if active > e.active || e.active == 0 && active != 0 {

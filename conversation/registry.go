@@ -14,9 +14,6 @@ import (
 	"time"
 )
 
-// defaultAgentServer is the agent server of registrations that name none, where several are configured.
-const defaultAgentServer = "default"
-
 // Registry knows every conversation and what each needs. See the package comment.
 //
 // Memory leads: what traffic tells is noted there at once and written by Run. What is asked for (Register, Update, Refresh, Remove) is
@@ -37,17 +34,17 @@ type Registry struct {
 	unsaved   atomic.Bool     // some generation isn't in the store
 	storeDown atomic.Bool     // the last write failed
 
-	mu          sync.Mutex
-	cfg         RegistryConfig
-	servers     map[string]struct{} // those of cfg
-	entries     map[ID]*entry
-	order       []*entry // by id
-	due         dueHeap
-	generations map[string]*offer
-	dirty       map[ID]struct{}
-	touched     []ID
-	removed     map[ID]removal
-	stats       *stats
+	mu      sync.Mutex
+	cfg     RegistryConfig
+	servers map[string]*server
+	agents  map[string]*agentServer
+	entries map[ID]*entry
+	order   []*entry // by id
+	due     dueHeap
+	dirty   map[ID]struct{}
+	touched []ID
+	removed map[ID]removal
+	stats   *stats
 }
 
 // removal remembers a conversation that was removed.
@@ -72,17 +69,18 @@ func NewRegistry(cfg RegistryConfig, d RegistryDeps) (*Registry, error) {
 		d.Now = time.Now
 	}
 	r := &Registry{
-		store:       d.Store,
-		log:         d.Logger.With("component", "conversation"),
-		metrics:     d.Metrics,
-		clock:       newClock(d.Now),
-		changed:     make(chan struct{}, 1),
-		kick:        make(chan struct{}, 1),
-		seed:        maphash.MakeSeed(),
-		entries:     make(map[ID]*entry),
-		generations: make(map[string]*offer),
-		dirty:       make(map[ID]struct{}),
-		removed:     make(map[ID]removal),
+		store:   d.Store,
+		log:     d.Logger.With("component", "conversation"),
+		metrics: d.Metrics,
+		clock:   newClock(d.Now),
+		changed: make(chan struct{}, 1),
+		kick:    make(chan struct{}, 1),
+		seed:    maphash.MakeSeed(),
+		entries: make(map[ID]*entry),
+		servers: make(map[string]*server),
+		agents:  make(map[string]*agentServer),
+		dirty:   make(map[ID]struct{}),
+		removed: make(map[ID]removal),
 	}
 	if err := r.SetConfig(cfg); err != nil {
 		return nil, err
@@ -101,11 +99,7 @@ func (r *Registry) SetConfig(cfg RegistryConfig) error {
 	slices.Sort(cfg.Servers)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cfg = cfg
-	r.servers = make(map[string]struct{}, len(cfg.Servers))
-	for _, s := range cfg.Servers {
-		r.servers[s] = struct{}{}
-	}
+	r.configure(cfg)
 	r.stats = nil
 	r.rebuildDue()
 	return nil
@@ -139,7 +133,9 @@ func (r *Registry) Load(ctx context.Context) error {
 			continue
 		}
 		e := &entry{version: 1, pos: -1}
-		e.set(loaded(c, now), r.clock)
+		r.mu.Lock()
+		r.set(e, loaded(c, now))
+		r.mu.Unlock()
 		entries[e.id] = e
 		order = append(order, e)
 	}
@@ -218,27 +214,3 @@ func signal(c chan struct{}) {
 
 // Changed is signalled (one consumer) when conversations may have become due, or due earlier.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
-
-// agentServerFor returns the agent server that is meant by name, which may be empty. mu is held.
-func (r *Registry) agentServerFor(name string) (string, error) {
-	if name == "" {
-		name = defaultAgentServer
-		if len(r.cfg.AgentServers) == 1 {
-			for only := range r.cfg.AgentServers {
-				name = only
-			}
-		}
-	}
-	if _, ok := r.cfg.AgentServers[name]; !ok {
-		return "", &UnknownNameError{Kind: "agent server", Name: name, Known: slices.Sorted(maps.Keys(r.cfg.AgentServers))}
-	}
-	return name, nil
-}
-
-// knownServer returns an error for a server that isn't configured. mu is held.
-func (r *Registry) knownServer(name string) error {
-	if _, ok := r.servers[name]; !ok {
-		return &UnknownNameError{Kind: "server", Name: name, Known: slices.Clone(r.cfg.Servers)}
-	}
-	return nil
-}

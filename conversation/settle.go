@@ -16,7 +16,7 @@ func (r *Registry) Settle(ctx context.Context, server, hash string, tools map[st
 		return Generation{}, false, fmt.Errorf("%w generation of server %q: its hash is empty", ErrInvalid, server)
 	}
 	r.mu.Lock()
-	err = r.knownServer(server)
+	_, err = r.configuredServer(server)
 	r.mu.Unlock()
 	if err != nil {
 		return Generation{}, false, err
@@ -36,7 +36,7 @@ func (r *Registry) Settle(ctx context.Context, server, hash string, tools map[st
 	if known && present.Hash == hash {
 		return present, false, nil
 	}
-	next := Generation{Server: server, Number: present.Number + 1, Hash: hash, At: at, Tools: maps.Clone(tools)}
+	next := Generation{Server: server, Number: present.Number + 1, Hash: hash, At: at.UTC(), Tools: maps.Clone(tools)}
 	next, err = r.saveGeneration(ctx, next)
 	switch {
 	case err == nil:
@@ -67,11 +67,11 @@ func (r *Registry) Swapped(server string) {
 func (r *Registry) Generation(server string) (Generation, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := r.generations[server]
-	if o == nil {
+	s := r.servers[server]
+	if s == nil || s.offer == nil {
 		return Generation{}, false
 	}
-	return o.Generation, true
+	return s.offer.Generation, true
 }
 
 // publish makes a stored generation the desired one.
@@ -89,11 +89,12 @@ func (r *Registry) offer(g Generation, saved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := &offer{Generation: g, saved: saved}
-	if o := r.generations[g.Server]; o != nil {
-		next.settled = o.settled[max(0, len(o.settled)-historyLength+1):]
+	s := r.serverNamed(g.Server)
+	if s.offer != nil {
+		next.settled = s.offer.settled[max(0, len(s.offer.settled)-historyLength+1):]
 	}
 	next.settled = append(next.settled[:len(next.settled):len(next.settled)], settled{number: g.Number, at: nanos(g.At)})
-	r.generations[g.Server] = next
+	s.offer = next
 	r.stats = nil
 	r.rebuildDue()
 }
@@ -107,9 +108,9 @@ func (r *Registry) saveGenerations(ctx context.Context) error {
 	defer r.genMu.Unlock()
 	var unsaved []Generation
 	r.mu.Lock()
-	for _, o := range r.generations {
-		if !o.saved {
-			unsaved = append(unsaved, o.Generation)
+	for _, s := range r.servers {
+		if s.offer != nil && !s.offer.saved {
+			unsaved = append(unsaved, s.offer.Generation)
 		}
 	}
 	r.mu.Unlock()
@@ -123,7 +124,7 @@ func (r *Registry) saveGenerations(ctx context.Context) error {
 			continue
 		}
 		r.mu.Lock()
-		r.generations[g.Server].saved = true
+		r.servers[g.Server].offer.saved = true
 		r.mu.Unlock()
 	}
 	r.unsaved.Store(false)

@@ -23,20 +23,21 @@ func (r *Registry) Seen(s Sighting) {
 	now := r.clock.stamp(r.clock.now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.knownServer(s.Server) != nil {
+	to, err := r.configuredServer(s.Server)
+	if err != nil {
 		r.metrics.registrations.WithLabelValues(resultRejected).Inc()
 		return
 	}
 	e := r.entries[s.ID]
 	if e == nil {
-		r.sight(s, now)
+		r.sight(s, to, now)
 		return
 	}
-	if s.AgentServer != "" && s.AgentServer != e.agent && !r.adopt(e, s.AgentServer) {
+	if s.AgentServer != "" && s.AgentServer != e.agent.name && !r.adopt(e, s.AgentServer) {
 		r.metrics.registrations.WithLabelValues(resultRejected).Inc()
 		return
 	}
-	b, added := e.bind(s.Server)
+	b, added := e.bind(to)
 	b.mapped = true
 	if added {
 		e.woken = now
@@ -47,22 +48,22 @@ func (r *Registry) Seen(s Sighting) {
 
 // sight registers a conversation because of its traffic. What it has is unknown: if it lists its tools now, it has been told them, else it is
 // refreshed. mu is held.
-func (r *Registry) sight(s Sighting, now stamp) {
+func (r *Registry) sight(s Sighting, to *server, now stamp) {
 	if gone, ok := r.removed[s.ID]; ok && now < gone.until {
 		return
 	}
 	id, err := ParseID(string(s.ID))
-	agent, agentErr := r.agentServerFor(s.AgentServer)
+	agent, agentErr := r.configuredAgentServer(s.AgentServer)
 	if err != nil || id != s.ID || agentErr != nil || len(r.entries) >= maxSighted {
 		r.metrics.registrations.WithLabelValues(resultRejected).Inc()
 		return
 	}
 	e := &entry{
-		id: id, agent: intern(agent), source: s.Source,
+		id: id, agent: agent, source: s.Source,
 		registered: nanos(r.clock.now()), renewed: now, active: now, woken: now,
 		pos: -1,
 	}
-	b, _ := e.bind(s.Server)
+	b, _ := e.bind(to)
 	b.mapped = true
 	delete(r.removed, id)
 	r.insert(e)
@@ -72,20 +73,18 @@ func (r *Registry) sight(s Sighting, now stamp) {
 
 // adopt moves a conversation whose agent server is no longer configured to the one that its traffic names. mu is held.
 func (r *Registry) adopt(e *entry, agent string) bool {
-	if _, owned := r.cfg.AgentServers[e.agent]; owned {
+	to := r.agents[agent]
+	if e.agent.configured || to == nil || !to.configured {
 		return false
 	}
-	if _, known := r.cfg.AgentServers[agent]; !known {
-		return false
-	}
-	e.agent = intern(agent)
+	e.agent = to
 	r.changedInMemory(e)
 	return true
 }
 
 // wake notes a sign of activity. It makes a dormant conversation stale again, and brings forward the attempt for a parked one. mu is held.
 func (r *Registry) wake(e *entry, at stamp) {
-	slept := !e.forced && r.idle(e, at) && r.needs(e)
+	slept := !e.forced && idle(e, at) && r.needs(e)
 	e.active = later(e.active, at)
 	r.touch(e)
 	switch {
@@ -141,11 +140,11 @@ func (r *Registry) Listed(l Listing) {
 		b.listed, b.listedAt = l.Generation, began
 	}
 
-	o := r.offerOf(l.Server)
+	o := b.server.offers()
 	if o == nil || o.Number != l.Generation || !r.stale(e, b, o) {
 		return
 	}
-	built := e.woken != 0 && began >= e.woken-clockSlack && began <= e.woken+stamp(r.cfg.RebuildGrace)
+	built := e.woken != 0 && began >= e.woken-clockSlack && began < e.woken+stamp(r.cfg.RebuildGrace)
 	alone := e.condition == ConditionUnsupported && len(e.bindings) == 1
 	if !built && !alone {
 		return
@@ -189,10 +188,11 @@ func (r *Registry) SessionLost(id ID, server string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entries[id]
-	if e == nil || r.knownServer(server) != nil {
+	s, err := r.configuredServer(server)
+	if e == nil || err != nil {
 		return
 	}
-	b, _ := e.bind(server)
+	b, _ := e.bind(s)
 	b.apply(Applied{How: HowLost, At: now})
 	e.woken = 0
 	if e.next == 0 { // not tried again until something changes: this does

@@ -121,7 +121,7 @@ func (r *Registry) replace(e *entry, c Conversation, dirty bool) {
 	if !known {
 		e = new(entry)
 	}
-	e.set(c, r.clock)
+	r.set(e, c)
 	e.version++
 	if !r.needs(e) {
 		e.woken = 0
@@ -173,7 +173,7 @@ func merge(stored, local Conversation) (Conversation, bool) {
 	differs := false
 	for server, ours := range local.Servers {
 		theirs, ok := stored.Servers[server]
-		if !ok || ours.How == HowLost && ours.At.After(theirs.At) {
+		if !ok || ours.How == HowLost && !theirs.At.After(ours.At) {
 			merged.Servers[server] = ours
 			differs = true
 		}
@@ -225,7 +225,7 @@ func (r *Registry) persist(ctx context.Context, id ID) error {
 // Refresh asks for a refresh whatever the state. ErrNotFound if there is no such conversation.
 func (r *Registry) Refresh(ctx context.Context, id ID) error {
 	_, err := r.Update(ctx, id, func(c *Conversation) error {
-		now := r.clock.now().UTC()
+		now := r.clock.now()
 		c.Forced, c.ForcedAt = true, now
 		if c.Condition != ConditionNone {
 			c.NextAttempt = now

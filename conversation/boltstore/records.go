@@ -2,11 +2,10 @@ package boltstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 
+	"github.com/go-json-experiment/json"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
@@ -47,7 +46,7 @@ func (s *Store) All(ctx context.Context) iter.Seq2[conversation.Conversation, er
 				for ; k != nil && len(items) < pageLength; k, v = cursor.Next() {
 					c, err := conversation.DecodeConversation(v)
 					if err == nil && string(c.ID) != string(k) {
-						err = fmt.Errorf("stored record is of another conversation: it is damaged")
+						err = errors.New("stored record is of another conversation: it is damaged")
 					}
 					if err != nil {
 						c = conversation.Conversation{ID: conversation.ID(k)}
