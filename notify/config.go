@@ -11,8 +11,11 @@ import (
 
 // AgentServer is an agent server whose conversations are refreshed.
 type AgentServer struct {
-	// Name stands in records, logs and metrics.
+	// Name stands in records and logs, and in metrics if there is no Label.
 	Name string
+	// Label is the name under which several agent servers count together in metrics:
+	// the sandboxes that one allowed pattern stands for.
+	Label string
 	// URL is where it is reached, with the prefix of an ingress if there is one.
 	URL *url.URL
 	// APIKey returns the key that goes into X-Session-API-Key. It is called for
@@ -34,6 +37,14 @@ type AgentServer struct {
 // have one.
 func DefaultAgentServer(name string, u *url.URL) AgentServer {
 	return AgentServer{Name: name, URL: u, Concurrency: 4, RefreshPath: DefaultRefreshPath}
+}
+
+func (s AgentServer) label() string {
+	if s.Label != "" {
+		return s.Label
+	}
+
+	return s.Name
 }
 
 func (s AgentServer) validate() error {

@@ -273,6 +273,20 @@ func TestAgentServersChange(t *testing.T) {
 		if h.clients["a"].count() != 2 || h.clients["b"].count() != 4 {
 			t.Errorf("%d and %d calls", h.clients["a"].count(), h.clients["b"].count())
 		}
+		sandbox := all[0]
+		sandbox.Label = "sandboxes"
+		for range 2 { // it is put again
+			if err := h.r.PutAgentServer(sandbox); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after(time.Minute)
+		if h.clients["a"].count() != 4 || h.clients["b"].count() != 4 {
+			t.Errorf("%d and %d calls after the first is back", h.clients["a"].count(), h.clients["b"].count())
+		}
+		if n := testutil.ToFloat64(h.metrics.refreshes.WithLabelValues("sandboxes", string(ResultSuccess))); n != 2 {
+			t.Errorf("%v successes under the label", n)
+		}
 	})
 }
 

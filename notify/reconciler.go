@@ -46,10 +46,12 @@ type dialer func(AgentServer, *clientMetrics) refresher
 type Deps struct {
 	Registry Registry // required
 	// Ready tells whether a server's backend has settled and its traffic is
-	// released: a refresh lists the tools through the sidecar. It must return at
-	// once and not call the Reconciler. Nil means always. Call [Reconciler.Wake] when it changes.
+	// released: a refresh lists the tools through the sidecar. It is called
+	// concurrently, must return at once and must not call the Reconciler. Nil means
+	// always. Call [Reconciler.Wake] when it changes.
 	Ready func(server string) bool
-	// OnEvent is told what happens. It is called concurrently and must return at once. Nil is nobody.
+	// OnEvent is told what happens. It is called concurrently and must return at
+	// once. Nil is nobody.
 	OnEvent func(Event)
 	Logger  *slog.Logger // nil is silent
 	Metrics *Metrics     // nil is unregistered
@@ -130,11 +132,7 @@ func (r *Reconciler) SetAgentServers(servers []AgentServer) error {
 	}
 	lanes := make([]*lane, 0, len(servers))
 	for _, s := range servers {
-		r.metrics.InitAgentServer(s.Name)
-		lanes = append(lanes, &lane{
-			name: s.Name, client: r.dial(s, r.metrics.client(s.Name)), limit: s.Concurrency,
-			away: map[conversation.ID]bool{},
-		})
+		lanes = append(lanes, r.newLane(s))
 	}
 	for _, c := range r.queue.setLanes(lanes) {
 		c.close()
@@ -142,6 +140,29 @@ func (r *Reconciler) SetAgentServers(servers []AgentServer) error {
 	r.Wake()
 
 	return nil
+}
+
+// PutAgentServer adds an agent server or replaces the one of that name, and leaves
+// the others as they are.
+func (r *Reconciler) PutAgentServer(s AgentServer) error {
+	if err := s.validate(); err != nil {
+		return fmt.Errorf("configuring an agent server: %w", err)
+	}
+	if c := r.queue.putLane(r.newLane(s)); c != nil {
+		c.close()
+	}
+	r.Wake()
+
+	return nil
+}
+
+func (r *Reconciler) newLane(s AgentServer) *lane {
+	r.metrics.InitAgentServer(s.label())
+
+	return &lane{
+		name: s.Name, label: s.label(), client: r.dial(s, r.metrics.client(s.label())), limit: s.Concurrency,
+		away: map[conversation.ID]bool{},
+	}
 }
 
 // Wake makes the reconciler look again soon: the readiness of a server changed,
@@ -190,11 +211,11 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			notBefore = now.Add(took + min(max(10*took, minScanGap), maxScanGap))
 		}
 		for {
-			id, l, client, ok := r.queue.take(time.Now())
+			t, ok := r.queue.take(time.Now())
 			if !ok {
 				break
 			}
-			turns.Go(func() { r.turn(ctx, callCtx, id, l, client) })
+			turns.Go(func() { r.turn(ctx, callCtx, t) })
 		}
 		blocked := r.observeQueue()
 		timer.Reset(r.untilNext(next, r.pausedUntil(notBefore), blocked))

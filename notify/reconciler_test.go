@@ -557,8 +557,12 @@ func TestUnsupported(t *testing.T) {
 		if v := h.get(ids[0]); v.State != conversation.StateCurrent {
 			t.Errorf("state is %s although it was seen to list", v.State)
 		}
+		after(2 * time.Hour)
+		if n := h.failures("a", ReasonUnsupported); n != 2 {
+			t.Errorf("%v failures for two conversations", n)
+		}
 		h.clients["a"].set(ok) // updated
-		after(2 * h.cfg.ParkInterval)
+		after(2 * time.Hour)
 		if diff := cmp.Diff(map[conversation.State]int{conversation.StateCurrent: 2}, h.states(ids)); diff != "" {
 			t.Error(diff)
 		}

@@ -132,9 +132,9 @@ func (a *attempt) judge(err *Error) failure {
 	switch err.Reason.known() {
 	case ReasonRejected:
 		return f
-	case ReasonUnsupported:
+	case ReasonUnsupported: // the first to find out otherwise brings the others
 		f.condition = conversation.ConditionUnsupported
-		f.next = now.Add(jitter(r.cfg.ParkInterval))
+		f.next = now.Add(jitter(min(r.cfg.ParkInterval<<min(a.view.Attempts, 10), max(r.cfg.ParkInterval, time.Hour))))
 	case ReasonAllGone:
 		f.condition = conversation.ConditionParked
 		f.next = now.Add(jitter(r.cfg.ParkInterval))
@@ -208,34 +208,41 @@ func (r *Reconciler) pauseScans() {
 }
 
 func (a *attempt) superseded() {
-	a.r.metrics.refreshes.WithLabelValues(a.lane.name, string(ResultSuperseded)).Inc()
+	a.r.metrics.refreshes.WithLabelValues(a.label, string(ResultSuperseded)).Inc()
 	a.event(Event{Type: EventSuperseded, Reason: ReasonSuperseded})
 	a.r.rescan.Store(true)
 }
 
 func (a *attempt) failed(f failure) {
 	reason, text := f.err.Reason.known(), f.err.Error()
-	a.r.metrics.refreshes.WithLabelValues(a.lane.name, string(ResultFailed)).Inc()
-	a.r.metrics.failed.WithLabelValues(a.lane.name, string(reason)).Inc()
-	if reason == ReasonNetwork || reason == ReasonTimeout {
+	if f.condition != conversation.ConditionFailed || reason == ReasonNetwork || reason == ReasonTimeout {
 		a.r.queue.awaitReturn(a.lane, a.id)
 	}
+	a.r.rescan.Store(true)
+	if f.condition == conversation.ConditionUnsupported {
+		a.r.leave(a.id, false)
+		if a.view.Condition == f.condition && !a.untried() {
+			return // it was only asked whether that is still so
+		}
+	}
+	a.r.metrics.refreshes.WithLabelValues(a.label, string(ResultFailed)).Inc()
+	a.r.metrics.failed.WithLabelValues(a.label, string(reason)).Inc()
 	log := a.r.log.Debug
 	if last := a.view.LastError; (last == nil || last.Message != text) && a.r.queue.warns(a.lane, text) {
 		log = a.r.log.Warn
 	}
 	log("refresh failed", "agent_server", a.lane.name, "conversation", a.id, "reason", string(reason), "err", text,
 		"attempt", a.view.Attempts+1, "next_attempt", f.next)
-	if f.condition == conversation.ConditionUnsupported {
-		a.r.leave(a.id, false)
-	}
 	a.event(Event{Type: EventFailed, Reason: reason, Message: text, NextAttempt: f.next})
-	a.r.rescan.Store(true)
+}
+
+// untried tells whether the attempt is the first one for a target's generation.
+func (a *attempt) untried() bool {
+	return slices.ContainsFunc(a.targets, func(s string) bool { return a.view.Tried[s] != a.view.Servers[s].Desired })
 }
 
 func (a *attempt) succeeded(applied map[string]conversation.Applied) {
 	now := time.Now()
-	name := a.lane.name
 	if v, err := a.r.registry.Get(a.id); err == nil && a.newer(v) {
 		a.superseded() // true, and not enough
 
@@ -247,17 +254,17 @@ func (a *attempt) succeeded(applied map[string]conversation.Applied) {
 			how = conversation.HowAcknowledged
 		}
 	}
-	a.r.metrics.refreshes.WithLabelValues(name, string(ResultSuccess)).Inc()
-	a.r.metrics.applied.WithLabelValues(name, string(how)).Inc()
-	a.r.metrics.lastSuccess.WithLabelValues(name).Set(float64(now.UnixNano()) / 1e9)
+	a.r.metrics.refreshes.WithLabelValues(a.label, string(ResultSuccess)).Inc()
+	a.r.metrics.applied.WithLabelValues(a.label, string(how)).Inc()
+	a.r.metrics.lastSuccess.WithLabelValues(a.label).Set(float64(now.UnixNano()) / 1e9)
 	if !a.view.StaleSince.IsZero() {
-		a.r.metrics.convergence.WithLabelValues(name).Observe(max(now.Sub(a.view.StaleSince).Seconds(), 0))
+		a.r.metrics.convergence.WithLabelValues(a.label).Observe(max(now.Sub(a.view.StaleSince).Seconds(), 0))
 	}
 	log := a.r.log.Debug
 	if a.view.Attempts > 0 {
 		log = a.r.log.Info
 	}
-	log("conversation refreshed", "agent_server", name, "conversation", a.id, "how", string(how),
+	log("conversation refreshed", "agent_server", a.lane.name, "conversation", a.id, "how", string(how),
 		"attempt", a.view.Attempts+1, "duration", now.Sub(a.began))
 	a.event(Event{Type: EventSucceeded, How: how})
 	a.r.leave(a.id, true)
@@ -299,7 +306,7 @@ func (a *attempt) remove(callCtx context.Context) {
 
 		return
 	}
-	a.r.metrics.refreshes.WithLabelValues(a.lane.name, string(ResultGone)).Inc()
+	a.r.metrics.refreshes.WithLabelValues(a.label, string(ResultGone)).Inc()
 	a.r.log.Info("conversation is gone, its registration was removed", "agent_server", a.lane.name, "conversation", a.id)
 	a.event(Event{Type: EventGone, Reason: ReasonGone})
 	a.r.leave(a.id, false)

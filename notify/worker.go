@@ -45,34 +45,34 @@ func (r *Reconciler) plan(v conversation.View) plan {
 
 // turn is what a conversation gets when it is taken from the queue. ctx ends with
 // Run; callCtx, which bounds calls and writes, a little later.
-func (r *Reconciler) turn(ctx, callCtx context.Context, id conversation.ID, l *lane, client refresher) {
-	a := &attempt{r: r, lane: l, id: id, began: time.Now()}
+func (r *Reconciler) turn(ctx, callCtx context.Context, t taken) {
+	a := &attempt{taken: t, r: r, began: time.Now()}
 	defer func() {
 		if p := recover(); p != nil {
 			a.recovered(callCtx, p)
 		}
 		a.release()
 		r.metrics.duration.Observe(time.Since(a.began).Seconds())
-		gone, believe := r.queue.done(id, l)
+		gone, believe := r.queue.done(t)
 		r.settleGone(callCtx, gone, believe)
 		r.nudge()
 	}()
 
-	v, err := r.registry.Get(id)
+	v, err := r.registry.Get(t.id)
 	if err != nil {
-		r.leave(id, false) // removed while it waited
+		r.leave(t.id, false) // removed while it waited
 
 		return
 	}
 	p := r.plan(v)
 	switch {
 	case p.nothing: // seen to be current while it waited
-		r.leave(id, false)
+		r.leave(t.id, false)
 	case p.blocked:
-		r.queue.block(id, l.name, p.targets)
+		r.queue.block(t.id, t.lane.name, p.targets)
 	default:
 		a.view, a.targets = v, p.targets
-		a.record(callCtx, a.call(ctx, callCtx, client))
+		a.record(callCtx, a.call(ctx, callCtx))
 	}
 }
 
@@ -87,9 +87,9 @@ func (r *Reconciler) leave(id conversation.ID, refreshed bool) {
 // attempt is one refresh of one conversation: one call of the agent server's
 // action, with short retries.
 type attempt struct {
+	taken
+
 	r        *Reconciler
-	lane     *lane
-	id       conversation.ID
 	view     conversation.View // when it began
 	targets  []string          // the servers of view that it is for
 	began    time.Time
@@ -99,18 +99,18 @@ type attempt struct {
 }
 
 // call makes the agent server refresh the conversation.
-func (a *attempt) call(ctx, callCtx context.Context, client refresher) error {
+func (a *attempt) call(ctx, callCtx context.Context) error {
 	if failed := a.r.queue.mayCall(a.lane, a.view); failed != nil {
 		a.shed = true
 
 		return failed
 	}
 	a.calling = true
-	a.r.metrics.inFlight.WithLabelValues(a.lane.name).Inc()
+	a.r.metrics.inFlight.WithLabelValues(a.label).Inc()
 	a.event(Event{Type: EventStarted})
 	callCtx, cancel := context.WithTimeoutCause(callCtx, a.r.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
-	err := client.refresh(callCtx, call{id: a.id, servers: a.targets, gate: func() error { return a.gate(ctx) }})
+	err := a.client.refresh(callCtx, call{id: a.id, servers: a.targets, gate: func() error { return a.gate(ctx) }})
 	a.noteAnswer(err)
 	a.release()
 
@@ -170,7 +170,7 @@ func (a *attempt) release() {
 	a.released = true
 	if a.calling {
 		a.calling = false
-		a.r.metrics.inFlight.WithLabelValues(a.lane.name).Dec()
+		a.r.metrics.inFlight.WithLabelValues(a.label).Dec()
 	}
 	a.r.queue.release(a.lane)
 }
