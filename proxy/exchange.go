@@ -5,10 +5,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 )
 
 // Methods and values of the protocol that are looked at in more than one place.
@@ -49,7 +48,7 @@ type exchange struct {
 	start   time.Time
 	cancel  context.CancelCauseFunc
 	hold    holding
-	held    time.Duration // time it waited
+	waited  time.Duration // time it was held
 	repeats int           // tries after one that the backend may have begun with
 	renews  int           // times that the session was re-created for it
 	odd     int           // answers that made no sense
@@ -57,7 +56,10 @@ type exchange struct {
 
 	began     view            // of the gate when the last try went out
 	beganAt   time.Time       // when that was
-	unsettled bool            // it went out while the tool list was unsettled
+	unsettled bool            // it goes out while the tool list is unsettled
+	alone     bool            // it goes out without a verdict
+	early     *session        // of an initialize whose client has its header already
+	answers   []life          // of the requests that the messages answer
 	sent      bool            // an event of an answer went to the client
 	answered  map[string]bool // requests of a batch that have their answer, by idKey
 	outcome   outcome
@@ -96,7 +98,7 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, t
 		x.sess.begin(x.start)
 		defer func() { x.sess.end(time.Now()) }()
 
-		if x.early() {
+		if x.handled() {
 			return
 		}
 	}
@@ -271,26 +273,23 @@ func refuseID(w http.ResponseWriter, status int, id []byte) {
 	refuseSession(w, id)
 }
 
-// early answers what needn't reach the backend. It returns true when it did.
-func (x *exchange) early() bool {
-	if x.env.batch {
-		return x.earlyBatch()
+// handled deals with messages that are about others. It returns true when they
+// needn't reach the backend.
+func (x *exchange) handled() bool {
+	for i := range x.env.messages {
+		if m := &x.env.messages[i]; m.kind == kindResponse {
+			x.answers = append(x.answers, x.sess.answerTo(m))
+		}
 	}
 
 	m := &x.env.messages[0]
+	if x.env.batch || m.method != methodCancelled || m.cancelledID == nil {
+		return false
+	}
 
-	switch {
-	case m.kind == kindResponse:
-		if x.sess.answers(m) {
-			return false
-		}
-	case m.method == methodCancelled && m.cancelledID != nil:
-		// A request that is held never reaches the backend; one that the backend
-		// had when it went away is gone with it.
-		if v := x.srv.gate.look(); !x.sess.cancelHeld(m.cancelledID) && !v.away {
-			return false
-		}
-	default:
+	// A request that is held never reaches the backend; one that the backend had
+	// when it went away is gone with it.
+	if !x.sess.cancelHeld(m.cancelledID) && !x.srv.gate.look().away {
 		return false
 	}
 
@@ -299,20 +298,15 @@ func (x *exchange) early() bool {
 	return true
 }
 
-// earlyBatch drops a batch of answers that all belong to an earlier process.
-func (x *exchange) earlyBatch() bool {
-	current := false
-
-	for i := range x.env.messages {
-		m := &x.env.messages[i]
-		current = m.kind != kindResponse || x.sess.answers(m) || current
+// late reports whether the messages are nothing but answers to an earlier process.
+func (x *exchange) late() bool {
+	if len(x.answers) < len(x.env.messages) {
+		return false
 	}
 
-	if !current {
-		x.accept()
-	}
+	now := x.sess.currentLife()
 
-	return !current
+	return !slices.Contains(x.answers, now)
 }
 
 // accept answers messages that want no answer.
@@ -321,13 +315,20 @@ func (x *exchange) accept() {
 	x.out.empty(http.StatusAccepted)
 }
 
-// answers reports whether a client's answer belongs to the process that is there
-// now.
-func (s *session) answers(m *message) bool {
+// answerTo returns the life of the backend's session that sent the request which
+// the client answers.
+func (s *session) answerTo(m *message) life {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	return s.fence.answer(m.id, s.life())
+}
+
+func (s *session) currentLife() life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.life()
 }
 
 // requestKeys are the ids of the requests, for maps.
@@ -342,6 +343,3 @@ func (x *exchange) requestKeys() []string {
 
 	return keys
 }
-
-// conversationID is the conversation that the request belongs to, "" for none.
-func (x *exchange) conversationID() conversation.ID { return x.to.conv }

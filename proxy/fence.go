@@ -34,16 +34,16 @@ func (f *fence) ask(id []byte, in life) {
 	f.count++
 }
 
-// answer takes the client's answer to a request and reports whether the request
-// came from the life that the backend session has now. Where an earlier life used
-// the same id, its request is taken to be answered first. An id that was never
-// seen may have been passed on by another replica, so it counts as current.
-func (f *fence) answer(id []byte, now life) bool {
+// answer takes the client's answer to a request and returns the life that the
+// request came from. Where several lives used the same id, the earliest request is
+// taken to be answered first. An id that was never seen may have been passed on by
+// another replica, so it counts as one of the present.
+func (f *fence) answer(id []byte, now life) life {
 	k := idKey(id)
 
 	lives := f.asked[k]
 	if len(lives) == 0 {
-		return true
+		return now
 	}
 
 	f.count--
@@ -54,5 +54,5 @@ func (f *fence) answer(id []byte, now life) bool {
 		f.asked[k] = lives[1:]
 	}
 
-	return lives[0] == now
+	return lives[0]
 }

@@ -64,6 +64,9 @@ func (x *exchange) try(ctx context.Context) step {
 		switch {
 		case t.ended:
 			return x.sessionEnded()
+		case x.late():
+			x.accept()
+			return done
 		case t.lost:
 			return x.renew(ctx, t)
 		}
@@ -89,6 +92,10 @@ func (x *exchange) try(ctx context.Context) step {
 	resp, trace, err := x.srv.send(ctx, o)
 	if err != nil {
 		return x.failed(ctx, err, trace)
+	}
+
+	if x.alone {
+		x.srv.gate.answered()
 	}
 
 	// Reading may stop anywhere: the connection must not be used again then.
@@ -269,6 +276,11 @@ func (x *exchange) clientLeft(ctx context.Context) step {
 // sidecar's own.
 func (x *exchange) fail(f *rpcFailure) step {
 	x.outcome = f.outcome
+
+	if x.early != nil {
+		x.early.close(x.r.Context()) // it never came to be
+	}
+
 	x.each(f.body)
 
 	return done

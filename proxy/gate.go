@@ -98,6 +98,7 @@ type view struct {
 	breaks   uint64
 	away     bool // nothing passes
 	unsure   bool // lists don't pass
+	untold   bool // that is so by the proxy's own traffic, or nobody has looked yet
 	quiet    bool
 	changed  <-chan struct{}
 }
@@ -121,6 +122,7 @@ func (g *gate) look() view {
 	v := view{
 		state: g.state, process: g.process, verdicts: g.verdicts, breaks: g.breaks,
 		away: g.away, unsure: g.unsure, quiet: g.quiet, changed: g.changed,
+		untold: g.away || g.unsure || g.state.Phase == Unknown,
 	}
 
 	switch g.state.Phase {
@@ -188,6 +190,18 @@ func (g *gate) broke() {
 	defer g.mu.Unlock()
 
 	g.breaks++
+}
+
+// answered opens a gate that the proxy's own traffic closed: a request that went
+// ahead without a verdict was answered.
+func (g *gate) answered() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	if g.away {
+		g.away = false
+		g.notify()
+	}
 }
 
 // doubt keeps lists back: the backend doesn't know a session that it gave out.

@@ -63,7 +63,7 @@ func (x *exchange) await(ctx context.Context, n need) error {
 	x.srv.metrics.holdTime.Observe(waited.Seconds())
 
 	x.hold.budget -= waited
-	x.held += waited
+	x.waited += waited
 
 	return err
 }
@@ -90,6 +90,7 @@ func (x *exchange) wait(ctx context.Context, n need, pause time.Duration) error 
 	defer alone.Stop()
 
 	paused, verdicts := pause > 0, g.look().verdicts
+	x.alone = false
 
 	for {
 		v := g.look()
@@ -106,13 +107,14 @@ func (x *exchange) wait(ctx context.Context, n need, pause time.Duration) error 
 		case <-ready.C:
 			paused = false
 		case <-alone.C:
-			if v := g.look(); !paused && v.verdicts == verdicts {
-				x.unsettled = !v.passes(n) && n == needSettled
+			if v := g.look(); !paused && v.untold && v.verdicts == verdicts {
+				x.alone = true
+				x.unsettled = n == needSettled
 
-				return nil // nobody says anything: see for ourselves
+				return nil
 			}
 		case <-comment.C:
-			if err := x.out.comment("waiting for the MCP server"); err != nil {
+			if err := x.signOfLife(); err != nil {
 				return errStreamGone
 			}
 
@@ -137,9 +139,7 @@ const never = 365 * 24 * time.Hour
 
 // commentAfter is when a held request gets its first comment line.
 func (x *exchange) commentAfter() time.Duration {
-	// The answer to initialize names the session in its header, and the session
-	// isn't there yet.
-	if !x.acceptsStream || x.init {
+	if !x.acceptsStream {
 		return never
 	}
 
@@ -148,6 +148,15 @@ func (x *exchange) commentAfter() time.Duration {
 	}
 
 	return max(0, x.cfg.HeldComment-time.Since(x.start))
+}
+
+// signOfLife keeps a client, and what is between, from giving up.
+func (x *exchange) signOfLife() error {
+	if x.init && !x.out.begun {
+		x.establishEarly() // the header names the session
+	}
+
+	return x.out.comment("waiting for the MCP server")
 }
 
 // cancellable lets notifications/cancelled end the request while it is held.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"strconv"
 	"time"
 )
@@ -11,6 +12,14 @@ func (x *exchange) initialized(a *answer, rpc *message) step {
 	x.establish(a, rpc)
 
 	body, _ := withListChanged(a.head)
+
+	if x.out.begun {
+		if x.out.message(a.StatusCode, bytes.TrimSpace(body)) != nil {
+			x.outcome = outcomeClosed
+		}
+
+		return done
+	}
 
 	h := x.out.w.Header()
 	responseHeader(h, a.Header)
@@ -28,51 +37,77 @@ func (x *exchange) initialized(a *answer, rpc *message) step {
 func (x *exchange) establish(a *answer, rpc *message) {
 	backend, ok := backendSession(a.Header)
 	if !ok {
-		x.srv.logger.Warn("the backend gave an unusable session id, its answers are taken as sessionless")
+		x.srv.logger.Warn("the backend gave an unusable session id, it is taken for one that gives none")
 
 		backend = ""
 	}
 
-	m := &x.env.messages[0]
-	ctx := x.r.Context()
+	version := stringMember(rpc.result.of(a.head), memberProtocol)
 
+	sess := x.early
+	if sess == nil {
+		sess = x.newSession(backend, version)
+	}
+
+	if sess == nil {
+		return
+	}
+
+	sess.mu.Lock()
+	sess.backend, sess.version, sess.lost = backend, version, false
+
+	if x.waited > 0 {
+		sess.budget = max(0, x.hold.budget)
+	}
+	sess.mu.Unlock()
+
+	if x.early != nil {
+		sess.save(x.r.Context()) // the id doesn't say it
+	}
+}
+
+// establishEarly makes the session of a client that waits for the backend: what
+// the backend will say about it isn't in the id, but in the store.
+func (x *exchange) establishEarly() {
+	x.early = x.newSession("", "")
+}
+
+// newSession makes a session with an id of its own and puts that into the answer's
+// header. It returns nil when there can be none.
+func (x *exchange) newSession(backend, version string) *session {
 	claims := newSession(time.Now())
 	claims.server = x.srv.name
 	claims.path = x.r.URL.Path
-	claims.version = stringMember(rpc.result.of(a.head), memberProtocol)
-	claims.conversation = string(x.conversationID())
+	claims.version = version
+	claims.conversation = string(x.to.conv)
 	claims.agentServer = x.r.Header.Get(headerAgentServer)
 	claims.principal = string(principalOf(x.forward))
 	claims.backend = backend
 
-	if err := claims.setParams(m.params.of(x.body)); err != nil {
-		x.srv.logger.Warn("a client gets no session that outlives a swap", "err", err)
-		return
+	if err := claims.setParams(x.env.messages[0].params.of(x.body)); err != nil {
+		x.srv.logger.Warn("a client gets no session", "err", err)
+		return nil
 	}
 
 	id, spill, err := x.p.keys.sealSession(claims)
-	if err == nil && spill != nil {
-		err = x.p.blobs.PutBlob(ctx, bucketSpills, claims.key(), spill, x.cfg.SessionTTL)
-	}
-
-	if id == "" {
-		x.srv.logger.Warn("a client gets no session that outlives a swap", "err", err)
-		return
-	}
-
 	if err != nil {
-		x.srv.logger.Warn("storing a large session failed, it won't outlive a restart", "err", err)
+		x.srv.logger.Warn("a client gets no session", "err", err)
+		return nil
+	}
+
+	if spill != nil {
+		if err := x.p.blobs.PutBlob(x.r.Context(), bucketSpills, claims.key(), spill, x.cfg.SessionTTL); err != nil {
+			x.srv.logger.Warn("storing a large session failed, it won't outlive a restart", "err", err)
+		}
 	}
 
 	sess := x.srv.newSession(id, claims)
 	sess.credentials = ownHeader(x.forward)
 
-	if x.held > 0 {
-		sess.budget = max(0, x.hold.budget)
-	}
-
 	x.srv.admit(sess)
 	x.out.w.Header().Set(headerSession, id)
+
+	return sess
 }
 
 // principalOfClaims is the principal that a sealed id names.

@@ -121,6 +121,8 @@ func (x *exchange) judge(ctx context.Context, resp *http.Response, t target) ste
 	case resp.StatusCode == http.StatusOK && a.kind == typeEventStream && a.plain && x.requests > 0:
 		return x.stream(ctx, a, t)
 	case resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent:
+		_ = a.read(0)
+
 		x.accepted(ctx)
 		responseHeader(x.out.w.Header(), resp.Header)
 		x.outcome = outcomeOK
@@ -165,7 +167,8 @@ func notMCP(a *answer, isRPC bool) bool {
 // who understands it. A client of 2024-11-05 may also learn from such an answer
 // that it should use another transport, so it gets it in the end.
 func notReady(a *answer, isRPC bool) bool {
-	return a.StatusCode >= http.StatusInternalServerError || a.StatusCode == http.StatusNotFound && !isRPC
+	return a.StatusCode >= http.StatusInternalServerError ||
+		!isRPC && (a.StatusCode == http.StatusNotFound || a.StatusCode == http.StatusOK)
 }
 
 // unavailable decides after an answer of which no client could make sense. The

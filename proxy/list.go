@@ -24,7 +24,7 @@ const (
 
 // listed looks at a page of the tool list that the client is about to get.
 func (x *exchange) listed(result []byte) {
-	if x.sess == nil && x.conversationID() == "" {
+	if x.sess == nil && x.to.conv == "" {
 		return
 	}
 
@@ -58,9 +58,9 @@ func (x *exchange) listed(result []byte) {
 		x.sess.sawList(w, more, now, x.unsettled)
 	}
 
-	if !more && x.conversationID() != "" {
+	if !more && x.to.conv != "" {
 		x.p.conversations.Listed(conversation.Listing{
-			ID: x.conversationID(), Server: x.srv.name, Generation: w.generation,
+			ID: x.to.conv, Server: x.srv.name, Generation: w.generation,
 			Began: w.began, Ended: now, Complete: true,
 		})
 	}

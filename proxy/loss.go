@@ -58,39 +58,39 @@ func (s *session) confirmLoss(ctx context.Context, first *answer, t target, own 
 		return true // somebody else has found out and mended it
 	}
 
-	status, l, err := s.ping(ctx, t, own)
+	a, l, err := s.ping(ctx, t, own)
 
-	return err == nil && (l == lossCertain || l == lossPossible && status == first.StatusCode)
+	return err == nil && (l == lossCertain || l == lossPossible && a.StatusCode == first.StatusCode)
 }
 
 // ping sends a ping on the backend's session and reads the answer.
-func (s *session) ping(ctx context.Context, t target, own http.Header) (status int, l loss, err error) {
+func (s *session) ping(ctx context.Context, t target, own http.Header) (a *answer, l loss, err error) {
 	resp, _, err := s.srv.send(ctx, outgoing{
-		method: http.MethodPost, header: own, session: t.backend, version: versionHeader(s.version),
+		method: http.MethodPost, header: own, session: t.backend, version: versionHeader(t.version),
 		accept: acceptBoth, json: true, body: ownRequest("ping", methodPing, nil),
 	})
 	if err != nil {
-		return 0, lossNone, err
+		return nil, lossNone, err
 	}
 
 	defer func() { _ = resp.Body.Close() }()
 
-	a := newAnswer(resp)
+	a = newAnswer(resp)
 
 	if a.kind == typeEventStream && a.StatusCode == http.StatusOK {
 		a.head, err = firstResponse(a)
-		if err != nil {
-			return 0, lossNone, err
-		}
+		a.whole = err == nil
+	} else {
+		err = a.read(maxPeek)
+	}
 
-		a.whole = true
-	} else if err = a.read(maxPeek); err != nil {
-		return 0, lossNone, err
+	if err != nil {
+		return nil, lossNone, err
 	}
 
 	rpc, isRPC := a.rpc()
 
-	return a.StatusCode, lossOf(a, rpc, isRPC), nil
+	return a, lossOf(a, rpc, isRPC), nil
 }
 
 const acceptBoth = typeJSON + ", " + typeEventStream

@@ -105,7 +105,7 @@ func New(cfg Config, d Deps) (*Proxy, error) {
 	}
 
 	if p.upstream == nil {
-		p.upstream = watchIdle(newTransport())
+		p.upstream = newTransport()
 	}
 
 	p.running.idle = make(chan struct{})

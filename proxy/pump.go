@@ -84,12 +84,12 @@ func (l *listener) admit(ctx context.Context) error {
 		return l.refuse()
 	}
 
-	switch status, how, err := l.sess.ping(ctx, t, ownHeader(l.forward)); {
+	switch a, how, err := l.sess.ping(ctx, t, ownHeader(l.forward)); {
 	case err != nil || how != lossNone:
 		return l.refuse()
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return l.deny(&deniedError{status: status})
-	case status >= http.StatusBadRequest:
+	case a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden:
+		return l.deny(&deniedError{a.StatusCode, a.Header, a.head})
+	case a.StatusCode >= http.StatusBadRequest:
 		return l.refuse()
 	}
 
@@ -146,9 +146,21 @@ func (l *listener) once(ctx context.Context) error {
 	l.sess.bind(unbind)
 	defer l.sess.bind(nil)
 
+	if v.away {
+		if err := l.wait(bound, v.changed, l.srv.gate.patience()); err != nil || bound.Err() != nil {
+			return err
+		}
+
+		// Without a verdict the backend is tried all the same.
+		now := l.srv.gate.look()
+		if now.away && (!now.untold || now.verdicts != v.verdicts) {
+			return nil
+		}
+
+		v = now
+	}
+
 	switch {
-	case v.away:
-		return l.wait(bound, v.changed, l.srv.gate.patience())
 	case l.alone || l.srv.servesItself(v.process):
 		return l.wait(bound, nil, never)
 	case l.fails > 0:
@@ -222,14 +234,14 @@ func (l *listener) get(ctx, bound context.Context, v view, opened func()) error 
 	}
 
 	if !l.sess.confirmedIn(v.process) {
-		switch status, how, err := l.sess.ping(bound, t, ownHeader(l.forward)); {
+		switch a, how, err := l.sess.ping(bound, t, ownHeader(l.forward)); {
 		case err != nil:
 			return l.unreached(ctx, bound)
 		case how != lossNone:
 			return l.renew(ctx, t)
-		case status == http.StatusUnauthorized || status == http.StatusForbidden:
-			return l.deny(&deniedError{status: status})
-		case status < http.StatusBadRequest:
+		case a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden:
+			return l.deny(&deniedError{a.StatusCode, a.Header, a.head})
+		case a.StatusCode < http.StatusBadRequest:
 			l.sess.accepted(ctx, l.forward, v.process)
 		}
 	}
@@ -245,6 +257,10 @@ func (l *listener) get(ctx, bound context.Context, v view, opened func()) error 
 	resp, _, err := l.srv.send(bound, o)
 	if err != nil {
 		return l.unreached(ctx, bound)
+	}
+
+	if v.away {
+		l.srv.gate.answered()
 	}
 
 	defer func() { _ = resp.Body.Close() }()

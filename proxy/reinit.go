@@ -90,7 +90,11 @@ func (s *session) lead(ctx context.Context, c *renewing, own http.Header) {
 		result = reinitRefused
 
 		s.close(ctx)
-		s.srv.p.conversations.SessionLost(s.conv, s.srv.name)
+
+		if s.conv != "" {
+			s.srv.p.conversations.SessionLost(s.conv, s.srv.name)
+		}
+
 		s.srv.logger.Warn("a session could not be carried across a swap, its client must begin anew", "err", err)
 	case errors.As(err, &denied):
 		result = reinitDenied
@@ -118,7 +122,7 @@ func (s *session) recreate(ctx context.Context, own http.Header) error {
 	// Another replica may have been first.
 	if o, err := s.srv.override(ctx, s.key); err == nil {
 		if s.apply(&o) {
-			s.renewed(s.target().backend)
+			s.renewed(s.target())
 			return nil
 		}
 
@@ -132,25 +136,25 @@ func (s *session) recreate(ctx context.Context, own http.Header) error {
 		return fmt.Errorf("%w: %w", errSessionEnded, err)
 	}
 
-	backend, err := s.handshake(ctx, own, params)
+	t, err := s.handshake(ctx, own, params)
 	if err != nil {
 		return err
 	}
 
-	s.restore(ctx, own, backend)
-	s.renewed(backend)
+	s.restore(ctx, own, t)
+	s.renewed(t)
 	s.save(ctx)
 
 	return nil
 }
 
-// handshake initialises a new backend session and returns its id.
-func (s *session) handshake(ctx context.Context, own http.Header, params []byte) (backend string, err error) {
+// handshake initialises a new backend session.
+func (s *session) handshake(ctx context.Context, own http.Header, params []byte) (target, error) {
 	resp, _, err := s.srv.send(ctx, outgoing{
 		method: http.MethodPost, header: own, accept: acceptBoth, json: true, body: ownRequest("init", methodInitialize, params),
 	})
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errNotReady, err)
+		return target{}, fmt.Errorf("%w: %w", errNotReady, err)
 	}
 
 	defer func() { _ = resp.Body.Close() }()
@@ -165,40 +169,43 @@ func (s *session) handshake(ctx context.Context, own http.Header, params []byte)
 	}
 
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errNotReady, err)
+		return target{}, fmt.Errorf("%w: %w", errNotReady, err)
 	}
 
 	rpc, isRPC := a.rpc()
 
 	switch {
 	case a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden:
-		return "", &deniedError{a.StatusCode, a.Header, a.head}
+		return target{}, &deniedError{a.StatusCode, a.Header, a.head}
 	case a.StatusCode == http.StatusNotFound || a.StatusCode >= http.StatusInternalServerError || !isRPC:
-		return "", fmt.Errorf("%w: initialize was answered with HTTP %d", errNotReady, a.StatusCode)
+		return target{}, fmt.Errorf("%w: initialize was answered with HTTP %d", errNotReady, a.StatusCode)
 	case rpc.isError:
-		return "", fmt.Errorf("%w: the backend refused to initialize it (code %d)", errSessionEnded, rpc.errorCode)
+		return target{}, fmt.Errorf("%w: the backend refused to initialize it (code %d)", errSessionEnded, rpc.errorCode)
 	}
 
-	if v := stringMember(rpc.result.of(a.head), memberProtocol); v != s.version {
-		return "", fmt.Errorf("%w: the backend's protocol version changed from %q to %q", errSessionEnded, s.version, clip(v))
+	v := stringMember(rpc.result.of(a.head), memberProtocol)
+	if had := s.target().version; had != "" && v != had {
+		return target{}, fmt.Errorf("%w: the backend's protocol version changed from %q to %q", errSessionEnded, had, clip(v))
 	}
 
 	backend, ok := backendSession(a.Header)
 	if !ok {
-		return "", fmt.Errorf("%w: it gave an unusable session id", errNotReady)
+		return target{}, fmt.Errorf("%w: it gave an unusable session id", errNotReady)
 	}
 
-	status, err := s.tell(ctx, own, backend, []byte(`{"jsonrpc":"2.0","method":"`+methodInitialized+`"}`))
+	t := target{backend: backend, version: v}
+
+	status, err := s.tell(ctx, own, t, []byte(`{"jsonrpc":"2.0","method":"`+methodInitialized+`"}`))
 	if err != nil || status >= http.StatusInternalServerError || status == http.StatusNotFound {
-		return "", fmt.Errorf("%w: initialized was not accepted (HTTP %d): %w", errNotReady, status, err)
+		return target{}, fmt.Errorf("%w: initialized was not accepted (HTTP %d): %w", errNotReady, status, err)
 	}
 
-	return backend, nil
+	return t, nil
 }
 
 // restore sets again what the client had set on the session. A backend that
 // doesn't take it any more would not have told the client either.
-func (s *session) restore(ctx context.Context, own http.Header, backend string) {
+func (s *session) restore(ctx context.Context, own http.Header, t target) {
 	s.mu.Lock()
 	level, subscribed := s.level, slices.Clone(s.subscribed)
 	s.mu.Unlock()
@@ -206,7 +213,7 @@ func (s *session) restore(ctx context.Context, own http.Header, backend string) 
 	set := func(name, method, key, value string) {
 		params, err := json.Marshal(map[string]string{key: value})
 		if err == nil {
-			_, err = s.tell(ctx, own, backend, ownRequest(name, method, params))
+			_, err = s.tell(ctx, own, t, ownRequest(name, method, params))
 		}
 
 		if err != nil {
@@ -225,9 +232,9 @@ func (s *session) restore(ctx context.Context, own http.Header, backend string) 
 
 // tell sends a message of the sidecar's own on a backend session and reads the
 // answer away.
-func (s *session) tell(ctx context.Context, own http.Header, backend string, body []byte) (status int, err error) {
+func (s *session) tell(ctx context.Context, own http.Header, t target, body []byte) (status int, err error) {
 	resp, _, err := s.srv.send(ctx, outgoing{
-		method: http.MethodPost, header: own, session: backend, version: versionHeader(s.version),
+		method: http.MethodPost, header: own, session: t.backend, version: versionHeader(t.version),
 		accept: acceptBoth, json: true, body: body,
 	})
 	if err != nil {
@@ -245,9 +252,9 @@ func (s *session) tell(ctx context.Context, own http.Header, backend string, bod
 }
 
 // renewed puts a new backend session in place of the lost one.
-func (s *session) renewed(backend string) {
+func (s *session) renewed(t target) {
 	s.mu.Lock()
-	s.backend, s.lost = backend, false
+	s.backend, s.version, s.lost = t.backend, t.version, false
 	s.renewals++
 	s.events.forget()
 	rebind := s.rebind

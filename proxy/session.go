@@ -22,13 +22,13 @@ type session struct {
 	srv     *server
 	id      string // as the client has it
 	key     string // names it in the store
-	version string // protocol revision that was agreed on
 	conv    conversation.ID
 	claims  sessionClaims
 
 	used atomic.Int64 // Unix time of the last use, in nanoseconds
 
 	mu          sync.Mutex
+	version     string // protocol revision that was agreed on, "" while it isn't known
 	backend     string // the backend's own id, "" when it gives none
 	renewals    uint64 // how often the backend's session was re-created
 	lost        bool   // it must be re-created before the next use
@@ -58,6 +58,7 @@ type session struct {
 // override is what changed about a session since its id was sealed.
 type override struct {
 	Backend    *string   `json:"backend,omitempty"`
+	Version    string    `json:"version,omitempty"`
 	Level      string    `json:"level,omitempty"`
 	Subscribed []string  `json:"subscribed,omitempty"`
 	Principal  principal `json:"principal,omitempty"`
@@ -67,6 +68,9 @@ type override struct {
 // purposeOverride is the keyring's purpose for overrides: backends' session ids are
 // in them.
 const purposeOverride = "session override"
+
+// saveTimeout bounds writing to the store.
+const saveTimeout = 5 * time.Second
 
 // life names the life that the backend's session has now. The caller holds the
 // lock.
@@ -104,6 +108,7 @@ func (s *session) idleSince() (time.Time, bool) {
 // target is what a request to the backend needs of the session.
 type target struct {
 	backend  string
+	version  string
 	renewals uint64
 	lost     bool
 	ended    bool
@@ -113,7 +118,7 @@ func (s *session) target() target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	return target{s.backend, s.renewals, s.lost, s.ended}
+	return target{s.backend, s.version, s.renewals, s.lost, s.ended}
 }
 
 // accepted notes that the backend's process took a request of the session with
@@ -194,8 +199,12 @@ func (s *session) note(ctx context.Context, m *message) {
 func (s *session) save(ctx context.Context) bool {
 	s.mu.Lock()
 	backend := s.backend
-	o := override{Backend: &backend, Level: s.level, Subscribed: slices.Clone(s.subscribed), Principal: s.principal, Deleted: s.ended}
+	o := override{Backend: &backend, Version: s.version, Level: s.level, Subscribed: slices.Clone(s.subscribed), Principal: s.principal, Deleted: s.ended}
 	s.mu.Unlock()
+
+	// It must be written also when the client has left.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
 
 	value, err := json.Marshal(o)
 	if err == nil {
@@ -226,6 +235,10 @@ func (s *session) apply(o *override) (moved bool) {
 	if o.Backend != nil && *o.Backend != s.backend {
 		s.backend, moved = *o.Backend, true
 		s.lost = false
+	}
+
+	if o.Version != "" {
+		s.version = o.Version
 	}
 
 	if o.Level != "" {

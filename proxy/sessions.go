@@ -140,7 +140,7 @@ func (s *server) admit(sess *session) *session {
 
 func (s *server) newSession(id string, claims sessionClaims) *session {
 	sess := &session{
-		srv: s, id: id, key: claims.key(), version: claims.version, conv: conversation.ID(claims.conversation),
+		srv: s, id: id, key: claims.key(), version: claims.version, lost: claims.version == "", conv: conversation.ID(claims.conversation),
 		claims: claims, backend: claims.backend, principal: principalOfClaims(&claims), budget: -1,
 		pump: make(chan struct{}, 1),
 	}
@@ -203,7 +203,7 @@ const endUpstreamTimeout = 5 * time.Second
 // request. It is a courtesy: nothing depends on it.
 func (s *server) endUpstream(ctx context.Context, sess *session) {
 	sess.mu.Lock()
-	backend, ended, h := sess.backend, sess.ended, sess.credentials
+	backend, version, ended, h := sess.backend, sess.version, sess.ended, sess.credentials
 	sess.mu.Unlock()
 
 	if v := s.gate.look(); backend == "" || ended || h == nil || v.away {
@@ -213,7 +213,7 @@ func (s *server) endUpstream(ctx context.Context, sess *session) {
 	ctx, cancel := context.WithTimeout(ctx, endUpstreamTimeout)
 	defer cancel()
 
-	resp, _, err := s.send(ctx, outgoing{method: http.MethodDelete, header: h, session: backend, version: sess.version})
+	resp, _, err := s.send(ctx, outgoing{method: http.MethodDelete, header: h, session: backend, version: versionHeader(version)})
 	if err != nil {
 		s.logger.Debug("ending an idle session on the backend failed", "err", err)
 		return

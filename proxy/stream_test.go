@@ -611,4 +611,30 @@ func TestServerRequests(t *testing.T) {
 	if g := r.post(id, answer); g.status != 202 || answers() != 1 {
 		t.Errorf("in time: %d %s, %d sent", g.status, g.body, answers())
 	}
+
+	// One that waits for the backend belongs to the process before, too.
+	two.send(t, "two-0", ask)
+	l.next(t, "roots/list")
+	r.backend.kill()
+
+	held := make(chan got, 1)
+
+	go func() { held <- r.do(t.Context(), http.MethodPost, "/mcp", id, answer) }()
+
+	eventually(t, "the answer is held", func() error {
+		if n := r.proxy.Stats()[0].Held; n != 1 {
+			return fmt.Errorf("%d are", n)
+		}
+
+		return nil
+	})
+	r.backend.start(process{handler: &stub{sessionless: true}})
+
+	if g := <-held; g.status != 202 {
+		t.Errorf("held: %d %s", g.status, g.body)
+	}
+
+	if n := len(r.backend.calls(func(c call) bool { return c.epoch == 3 && c.body == answer })); n != 0 {
+		t.Error("the held answer reached the new process")
+	}
 }

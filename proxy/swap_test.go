@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -351,5 +352,117 @@ func TestDeadPooledConnections(t *testing.T) {
 		if g := r.post(id, callBody(99, "a")); g.status != 200 || !strings.Contains(g.body, "ran a") {
 			t.Fatalf("round %d: %d %s", round, g.status, g.body)
 		}
+	}
+}
+
+// TestSignOfLifeForInitialize: the header that a waiting client gets names a
+// session that is good once the backend is there, also for a successor.
+func TestSignOfLifeForInitialize(t *testing.T) {
+	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.HeldComment, c.KeepAlive = 20*time.Millisecond, 20*time.Millisecond })
+	r.settledAway()
+
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.front.URL+"/mcp", strings.NewReader(initBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+
+	resp, err := r.front.Client().Do(req) // returns with the header
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+
+	id := resp.Header.Get("Mcp-Session-Id")
+	if id == "" {
+		t.Fatal("no session id")
+	}
+
+	r.backend.start(mcpServer([]string{"a"}, mcpserver.WithStateful(true)))
+
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || strings.Count(string(body), `"listChanged":true`) < 1 {
+		t.Errorf("%s %v", body, err)
+	}
+
+	r.post(id, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+
+	for range 2 {
+		if g := r.post(id, callBody(1, "a")); !strings.Contains(g.body, "ran a") {
+			t.Errorf("%d %s", g.status, g.body)
+		}
+
+		r.build()
+		r.settled()
+	}
+
+	if n := r.backend.count(1, methodInitialize); n != 1 {
+		t.Errorf("%d initialize", n)
+	}
+}
+
+// settledAway waits until it is known that the backend is away.
+func (r *rig) settledAway() {
+	r.t.Helper()
+	eventually(r.t, "it is known that the backend is away", func() error {
+		if v := r.proxy.current.Load().servers["default"].gate.look(); v.state.Phase != Away {
+			return fmt.Errorf("phase %v", v.state.Phase)
+		}
+
+		return nil
+	})
+}
+
+// TestWithoutHealth: requests find out by themselves, also when verdicts were
+// promised and none comes.
+func TestWithoutHealth(t *testing.T) {
+	for name, opt := range map[string]rigOption{
+		"nobody":  func(_ *Config, d *Deps, r *rig) { d.Suspect, r.blind = nil, true },
+		"nothing": func(_ *Config, _ *Deps, r *rig) { r.blind = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, opt)
+			r.backend.start(mcpServer([]string{"a"}, mcpserver.WithStateful(true)))
+
+			id := r.initialize()
+			l := r.listen(id)
+			r.backend.kill()
+
+			var wg sync.WaitGroup
+
+			for i := range 5 {
+				wg.Go(func() {
+					if g := r.post(id, callBody(i, "a")); !strings.Contains(g.body, "ran a") {
+						t.Errorf("%d %s", g.status, g.body)
+					}
+				})
+			}
+
+			eventually(t, "requests are held", func() error {
+				if n := r.proxy.Stats()[0].Held; n == 0 {
+					return fmt.Errorf("%d are", n)
+				}
+
+				return nil
+			})
+
+			r.backend.start(mcpServer([]string{"a"}, mcpserver.WithStateful(true)))
+			wg.Wait()
+
+			if g := r.post(id, listBody(1)); !strings.Contains(g.body, `"a"`) {
+				t.Errorf("list: %s", g.body)
+			}
+
+			eventually(t, "the stream is open again", func() error {
+				if n := len(r.backend.calls(func(c call) bool { return c.epoch == 2 && c.http == http.MethodGet })); n == 0 {
+					return fmt.Errorf("%d are", n)
+				}
+
+				return nil
+			})
+			l.none(t)
+		})
 	}
 }
