@@ -17,7 +17,7 @@ type entry struct {
 	created, registered, forcedAt int64 // see nanos
 	renewed, active, next         stamp
 	woken                         stamp // since when it is active after it was unknown or dormant, until that is dealt with
-	saved                         stamp // renewed, as the store has it
+	renewedSaved, activeSaved     stamp // as the store has them
 	ttl                           time.Duration
 
 	lastError *Failure
@@ -75,7 +75,8 @@ func (r *Registry) set(e *entry, c Conversation) {
 	e.agent, e.source, e.condition = r.agentServerNamed(c.AgentServer), Source(intern(string(c.Source))), Condition(intern(string(c.Condition)))
 	e.created, e.registered, e.forcedAt = nanos(c.CreatedAt), nanos(c.RegisteredAt), nanos(c.ForcedAt)
 	e.renewed, e.active = later(e.renewed, clk.stamp(c.RenewedAt)), later(e.active, clk.stamp(c.LastActive))
-	e.next, e.saved = clk.stamp(c.NextAttempt), clk.stamp(c.RenewedAt)
+	e.renewedSaved, e.activeSaved = clk.stamp(c.RenewedAt), clk.stamp(c.LastActive)
+	e.next = clk.stamp(c.NextAttempt)
 	e.ttl, e.attempts, e.forced = c.TTL, c.Attempts, c.Forced
 	e.lastError = cloneFailure(c.LastError)
 

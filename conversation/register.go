@@ -19,10 +19,6 @@ type Registration struct {
 	By          string        // the agent server whose token is used; "" is the operator
 }
 
-// renewalGrain is how much later a registration must have been renewed for that to be worth a write: discovery renews all of them again and
-// again.
-const renewalGrain = stamp(10 * time.Minute)
-
 // byOperator tells whether the operator said so, so that it prevails over what was found out.
 func (s Source) byOperator() bool { return s == SourceConfig || s == SourceAdmin }
 
@@ -181,9 +177,7 @@ func (r *Registry) alive(id ID, reg Registration, now time.Time) {
 		r.wake(e, active)
 	}
 	e.renewed = later(e.renewed, at)
-	if e.renewed-e.saved >= renewalGrain {
-		r.touch(e)
-	}
+	r.touch(e)
 }
 
 // Remove forgets a conversation. Traffic doesn't register it again for a while. ErrNotFound if there is none.

@@ -3,6 +3,7 @@ package conversation
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,7 +13,7 @@ const (
 	// flushWriters is how many writes are under way at once: stores put what comes together into one commit.
 	flushWriters = 64
 	// touchBatch is how many signs of life are handed to the store at once.
-	touchBatch = 1000
+	touchBatch = 5000
 	// lastFlush bounds the writing after Run was told to end.
 	lastFlush = 5 * time.Second
 )
@@ -45,7 +46,7 @@ func (r *Registry) Run(ctx context.Context) error {
 			write(r.flush(ctx))
 		case <-flush.C:
 			if kick != nil {
-				write(errors.Join(r.flush(ctx), r.flushTouched(ctx)))
+				write(errors.Join(r.flush(ctx), r.flushTouched(ctx, false)))
 			}
 			flush.Reset(r.config().FlushInterval)
 		case <-sweep.C:
@@ -58,9 +59,9 @@ func (r *Registry) Run(ctx context.Context) error {
 func (r *Registry) flushLast(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lastFlush, errors.New("writing conversations before the end took too long"))
 	defer cancel()
-	err := errors.Join(r.flush(ctx), r.flushTouched(ctx))
-	if errors.Is(err, ErrClosed) {
-		return nil
+	err := r.flush(ctx)
+	if err := r.flushTouched(ctx, true); err != nil {
+		r.log.Warn("signs of life not all written: some conversations will seem idle for longer than they are", "err", err)
 	}
 	return err
 }
@@ -121,42 +122,70 @@ func (r *Registry) persistRemoval(ctx context.Context, id ID) error {
 	return nil
 }
 
-// flushTouched writes the signs of life.
-func (r *Registry) flushTouched(ctx context.Context) error {
+// renewalGrain is how much later a registration must have been renewed for that to be worth a write: discovery renews all of them again and
+// again.
+const renewalGrain = stamp(10 * time.Minute)
+
+// activityGrain is how much later a conversation must have been active for that to be worth a write: what is lost in a crash makes it seem
+// idle for that much longer.
+func activityGrain(e *entry) stamp {
+	if e.agent.idleAfter == 0 {
+		return renewalGrain
+	}
+	return min(renewalGrain, stamp(e.agent.idleAfter/10))
+}
+
+// flushTouched writes the signs of life that are worth it; the last time, all activity is.
+func (r *Registry) flushTouched(ctx context.Context, last bool) error {
 	r.mu.Lock()
-	ids := r.touched
-	r.touched = nil
+	var ids, wait []ID
+	for _, id := range r.touched {
+		e := r.entries[id]
+		switch {
+		case e == nil:
+		case e.renewed-e.renewedSaved >= renewalGrain, e.active-e.activeSaved >= activityGrain(e), last && e.active != e.activeSaved:
+			ids = append(ids, id)
+		default:
+			wait = append(wait, id)
+		}
+	}
+	r.touched = wait
 	r.mu.Unlock()
+
+	slices.Sort(ids) // neighbours are written together
 	for len(ids) > 0 {
 		n := min(len(ids), touchBatch)
-		touches := make([]Touch, 0, n)
-		r.mu.Lock()
-		now := r.clock.now()
-		for _, id := range ids[:n] {
-			if e := r.entries[id]; e != nil {
-				e.touched, e.saved = false, e.renewed
-				touches = append(touches, Touch{
-					ID: id, LastActive: r.clock.time(e.active, now), RenewedAt: r.clock.time(e.renewed, now),
-				})
-			}
-		}
-		r.mu.Unlock()
-		err := r.store.Touch(ctx, touches)
-		r.noteStore(ctx, err)
-		if err != nil {
+		if err := r.writeTouches(ctx, ids[:n]); err != nil {
 			r.mu.Lock()
+			defer r.mu.Unlock()
 			for _, id := range ids[:n] {
 				if e := r.entries[id]; e != nil {
-					r.touch(e)
+					e.touched, e.renewedSaved, e.activeSaved = true, 0, 0
 				}
 			}
-			r.touched = append(r.touched, ids[n:]...)
-			r.mu.Unlock()
+			r.touched = append(r.touched, ids...) // one may be there twice now, which does no harm
 			return err
 		}
 		ids = ids[n:]
 	}
 	return nil
+}
+
+func (r *Registry) writeTouches(ctx context.Context, ids []ID) error {
+	touches := make([]Touch, 0, len(ids))
+	r.mu.Lock()
+	now := r.clock.now()
+	for _, id := range ids {
+		if e := r.entries[id]; e != nil {
+			e.touched = false
+			e.renewedSaved, e.activeSaved = e.renewed, e.active
+			touches = append(touches, Touch{ID: id, LastActive: r.clock.time(e.active, now), RenewedAt: r.clock.time(e.renewed, now)})
+		}
+	}
+	r.mu.Unlock()
+	err := r.store.Touch(ctx, touches)
+	r.noteStore(ctx, err)
+	return err
 }
 
 // sweep forgets registrations whose time is over.

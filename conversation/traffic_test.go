@@ -251,3 +251,35 @@ func TestSignsOfLifeAreStored(t *testing.T) {
 		}
 	})
 }
+
+// TestSignsOfLifeSurviveAnOutage of the store, however many batches there are.
+func TestSignsOfLifeSurviveAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.settle("tools", "A")
+		h.register(conversation.Registration{ID: "c"})
+		h.seen("c", "tools")
+		h.store.away.Store(true)
+		time.Sleep(time.Minute)
+		h.store.away.Store(false)
+		last := h.view("c").LastActive
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c, err := h.store.Get(t.Context(), "c"); err != nil || !c.LastActive.Equal(last) {
+			t.Errorf("stored last activity %v, %v; want %v", c.LastActive, err, last)
+		}
+
+		// What isn't worth a write at once is written at the end.
+		h.seen("c", "tools")
+		time.Sleep(time.Minute)
+		h.seen("c", "tools")
+		last = time.Now()
+		time.Sleep(time.Minute)
+		if c, err := h.store.Get(t.Context(), "c"); err != nil || c.LastActive.Equal(last) {
+			t.Errorf("written too eagerly: %v, %v", c.LastActive, err)
+		}
+		h.stop()
+		if c, err := h.store.Get(t.Context(), "c"); err != nil || !c.LastActive.Equal(last) {
+			t.Errorf("stored last activity %v, %v; want %v", c.LastActive, err, last)
+		}
+	})
+}
