@@ -65,15 +65,15 @@ func (s *server) endStreams() {
 
 // sweepEvery bounds how often idle sessions are looked for.
 const (
-	sweepMin = 100 * time.Millisecond
-	sweepMax = time.Minute
+	sweepLeast = 100 * time.Millisecond
+	sweepMost  = time.Minute
 )
 
 // sweep lets idle sessions go until ctx ends.
 func (p *Proxy) sweep(ctx context.Context) {
 	for {
 		cfg := p.config()
-		timer := time.NewTimer(min(max(cfg.SessionIdle/4, sweepMin), sweepMax))
+		timer := time.NewTimer(min(max(cfg.SessionIdle/4, sweepLeast), sweepMost))
 
 		select {
 		case now := <-timer.C:

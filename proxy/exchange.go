@@ -85,14 +85,14 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, t
 		x.srv.metrics.ended(x.label, x.outcome)
 	}()
 
-	if !x.read(w) || !x.openSession(w) {
-		return
-	}
-
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.cancel = cancel
 
 	defer cancel(nil)
+
+	if !x.read(w) || !x.openSession(ctx, w) {
+		return
+	}
 
 	if x.sess != nil {
 		x.sess.begin(x.start)
@@ -104,6 +104,10 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, t
 	}
 
 	x.run(ctx)
+
+	if x.early != nil && x.early.target().lost {
+		x.early.close(ctx) // it never came to be
+	}
 }
 
 // read reads and classifies the body. It returns false when it refused it.
@@ -115,8 +119,7 @@ func (x *exchange) read(w http.ResponseWriter) bool {
 
 	body, err := io.ReadAll(http.MaxBytesReader(w, x.r.Body, x.cfg.MaxBody))
 
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		refuse(w, http.StatusRequestEntityTooLarge, nil, codeInvalid, "the request body is larger than this server accepts")
 		return false
 	}
@@ -133,9 +136,7 @@ func (x *exchange) read(w http.ResponseWriter) bool {
 
 	if x.env, err = readEnvelope(body); err != nil {
 		code := codeInvalid
-
-		var bad *envelopeError
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*envelopeError](err); ok {
 			code = bad.code
 		}
 
@@ -208,7 +209,7 @@ func acceptsStream(h http.Header) bool {
 
 // openSession finds the session that the request names. It returns false when it
 // refused the request.
-func (x *exchange) openSession(w http.ResponseWriter) bool {
+func (x *exchange) openSession(ctx context.Context, w http.ResponseWriter) bool {
 	ids := x.r.Header[headerSession]
 	first := &x.env.messages[0]
 
@@ -216,7 +217,7 @@ func (x *exchange) openSession(w http.ResponseWriter) bool {
 		return true // requests without an id pass as they are
 	}
 
-	sess, status := x.srv.sessionOf(x.r.Context(), ids, x.forward)
+	sess, status := x.srv.sessionOf(ctx, ids, x.forward)
 	if status != 0 {
 		refuseID(w, status, first.id)
 		return false

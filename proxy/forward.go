@@ -276,11 +276,6 @@ func (x *exchange) clientLeft(ctx context.Context) step {
 // sidecar's own.
 func (x *exchange) fail(f *rpcFailure) step {
 	x.outcome = f.outcome
-
-	if x.early != nil {
-		x.early.close(x.r.Context()) // it never came to be
-	}
-
 	x.each(f.body)
 
 	return done

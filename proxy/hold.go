@@ -14,8 +14,8 @@ const (
 	tryUnwatched = 200 * time.Millisecond
 
 	// Requests that are tried again and again pause longer and longer.
-	pauseMin = 25 * time.Millisecond
-	pauseMax = time.Second
+	pauseLeast = 25 * time.Millisecond
+	pauseMost  = time.Second
 )
 
 var (
@@ -74,7 +74,7 @@ func (x *exchange) pause() time.Duration {
 		return 0
 	}
 
-	return min(pauseMin<<min(x.hold.attempts-2, 10), pauseMax)
+	return min(pauseLeast<<min(x.hold.attempts-2, 10), pauseMost)
 }
 
 func (x *exchange) wait(ctx context.Context, n need, pause time.Duration) error {
@@ -114,7 +114,7 @@ func (x *exchange) wait(ctx context.Context, n need, pause time.Duration) error 
 				return nil
 			}
 		case <-comment.C:
-			if err := x.signOfLife(); err != nil {
+			if err := x.signOfLife(ctx); err != nil {
 				return errStreamGone
 			}
 
@@ -151,9 +151,9 @@ func (x *exchange) commentAfter() time.Duration {
 }
 
 // signOfLife keeps a client, and what is between, from giving up.
-func (x *exchange) signOfLife() error {
+func (x *exchange) signOfLife(ctx context.Context) error {
 	if x.init && !x.out.begun {
-		x.establishEarly() // the header names the session
+		x.establishEarly(ctx) // the header names the session
 	}
 
 	return x.out.comment("waiting for the MCP server")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -71,9 +72,9 @@ func TestStatuses(t *testing.T) {
 // are, and so do those of the revision without sessions.
 func TestPassThrough(t *testing.T) {
 	r := newRig(t)
-	r.backend.start(process{handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	r.backend.start(process{handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no session method"}}`)
 	})})
 
@@ -136,7 +137,7 @@ func TestExpectAndChunked(t *testing.T) {
 		}
 		defer resp.Body.Close()
 
-		if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || len(b) < 2<<20 {
+		if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || len(b) < 2<<20 {
 			t.Errorf("%d, %d bytes, %v", resp.StatusCode, len(b), err)
 		}
 	}
@@ -247,7 +248,7 @@ func TestBatch(t *testing.T) {
 	r.settled()
 	r.backend.kill()
 
-	if g := r.post(id, batch); g.status != 200 || strings.Count(g.body, fmt.Sprint(CodeBackendAway)) != 2 || !strings.HasPrefix(g.body, `[{`) {
+	if g := r.post(id, batch); g.status != 200 || strings.Count(g.body, strconv.Itoa(CodeBackendAway)) != 2 || !strings.HasPrefix(g.body, `[{`) {
 		t.Errorf("%d %s", g.status, g.body)
 	}
 }
@@ -288,7 +289,7 @@ func TestDrain(t *testing.T) {
 
 	go func() { drained <- r.proxy.Drain(t.Context()) }()
 
-	<-l.ended
+	l.end(t)
 
 	g := r.post(id, callBody(2, "quick"))
 	if g.status != 200 || g.header.Get("Connection") != "close" && !strings.Contains(g.body, "ran quick") {
@@ -356,19 +357,24 @@ func TestTruncatedRequest(t *testing.T) {
 
 	id := r.initialize()
 
-	c, err := net.Dial("tcp", r.front.Listener.Addr().String())
+	conn, err := net.Dial("tcp", r.front.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 
+	c, ok := conn.(*net.TCPConn)
+	if !ok {
+		t.Fatalf("%T", conn)
+	}
+
 	fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: %s\r\nMcp-Session-Id: %s\r\nContent-Length: 500\r\n\r\n{\"jsonrpc\"", r.front.Listener.Addr(), id)
-	_ = c.(*net.TCPConn).CloseWrite()
+	_ = c.CloseWrite()
 
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err == nil {
 		_ = resp.Body.Close()
 
-		if resp.StatusCode != 400 {
+		if resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%d", resp.StatusCode)
 		}
 	}

@@ -2,14 +2,15 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"strconv"
 	"time"
 )
 
 // initialized answers a client's initialize with the backend's result and a
 // session id of the sidecar's own.
-func (x *exchange) initialized(a *answer, rpc *message) step {
-	x.establish(a, rpc)
+func (x *exchange) initialized(ctx context.Context, a *answer, rpc *message) step {
+	x.establish(ctx, a, rpc)
 
 	body, _ := withListChanged(a.head)
 
@@ -34,7 +35,7 @@ func (x *exchange) initialized(a *answer, rpc *message) step {
 }
 
 // establish makes the client's session and puts its id into the answer's header.
-func (x *exchange) establish(a *answer, rpc *message) {
+func (x *exchange) establish(ctx context.Context, a *answer, rpc *message) {
 	backend, ok := backendSession(a.Header)
 	if !ok {
 		x.srv.logger.Warn("the backend gave an unusable session id, it is taken for one that gives none")
@@ -46,7 +47,7 @@ func (x *exchange) establish(a *answer, rpc *message) {
 
 	sess := x.early
 	if sess == nil {
-		sess = x.newSession(backend, version)
+		sess = x.newSession(ctx, backend, version)
 	}
 
 	if sess == nil {
@@ -62,19 +63,19 @@ func (x *exchange) establish(a *answer, rpc *message) {
 	sess.mu.Unlock()
 
 	if x.early != nil {
-		sess.save(x.r.Context()) // the id doesn't say it
+		sess.save(ctx) // the id doesn't say it
 	}
 }
 
 // establishEarly makes the session of a client that waits for the backend: what
 // the backend will say about it isn't in the id, but in the store.
-func (x *exchange) establishEarly() {
-	x.early = x.newSession("", "")
+func (x *exchange) establishEarly(ctx context.Context) {
+	x.early = x.newSession(ctx, "", "")
 }
 
 // newSession makes a session with an id of its own and puts that into the answer's
 // header. It returns nil when there can be none.
-func (x *exchange) newSession(backend, version string) *session {
+func (x *exchange) newSession(ctx context.Context, backend, version string) *session {
 	claims := newSession(time.Now())
 	claims.server = x.srv.name
 	claims.path = x.r.URL.Path
@@ -96,7 +97,7 @@ func (x *exchange) newSession(backend, version string) *session {
 	}
 
 	if spill != nil {
-		if err := x.p.blobs.PutBlob(x.r.Context(), bucketSpills, claims.key(), spill, x.cfg.SessionTTL); err != nil {
+		if err := x.p.blobs.PutBlob(ctx, bucketSpills, claims.key(), spill, x.cfg.SessionTTL); err != nil {
 			x.srv.logger.Warn("storing a large session failed, it won't outlive a restart", "err", err)
 		}
 	}

@@ -25,7 +25,7 @@ func interruptible(s *stub, began chan<- struct{}, dead <-chan struct{}, how fun
 
 		began <- struct{}{}
 		<-dead
-		drop(w)
+		drop()
 
 		return true
 	}

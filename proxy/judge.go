@@ -147,14 +147,14 @@ func (x *exchange) judge(ctx context.Context, resp *http.Response, t target) ste
 	}
 
 	if notMCP(a, isRPC) || x.init && notReady(a, isRPC) {
-		return x.unavailable(a)
+		return x.unavailable(ctx, a)
 	}
 
 	if resp.StatusCode < http.StatusBadRequest {
 		x.accepted(ctx)
 	}
 
-	return x.deliver(a, rpc)
+	return x.deliver(ctx, a, rpc)
 }
 
 // notMCP reports whether a running backend, or something before it, fails in a way
@@ -173,7 +173,7 @@ func notReady(a *answer, isRPC bool) bool {
 
 // unavailable decides after an answer of which no client could make sense. The
 // backend may be starting, or what is before it may not find it.
-func (x *exchange) unavailable(a *answer) step {
+func (x *exchange) unavailable(ctx context.Context, a *answer) step {
 	switch {
 	case x.init || a.StatusCode > http.StatusInternalServerError:
 		x.srv.suspect("not_ready")
@@ -189,7 +189,7 @@ func (x *exchange) unavailable(a *answer) step {
 	case repeatable && x.odd < maxOdd:
 		return again
 	case a.StatusCode < http.StatusInternalServerError:
-		return x.deliver(a, nil)
+		return x.deliver(ctx, a, nil)
 	case x.requests == 0:
 		x.accept()
 		x.outcome = outcomeBackend

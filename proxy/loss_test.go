@@ -59,7 +59,7 @@ func TestNotALoss(t *testing.T) {
 		"200 about a session":  status(200, "application/json", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"no database session"}}`),
 		"401 with a challenge": func(w http.ResponseWriter, _ stubMessage) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			w.WriteHeader(401)
+			w.WriteHeader(http.StatusUnauthorized)
 			fmt.Fprint(w, "session expired")
 		},
 		"400 about the request": status(400, "text/plain", "bad arguments"),

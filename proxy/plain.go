@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -28,10 +29,10 @@ func (s *server) passThrough(w http.ResponseWriter, r *http.Request, path string
 
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, cfg.MaxBody))
 
-	var tooLarge *http.MaxBytesError
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 
 	switch {
-	case errors.As(err, &tooLarge):
+	case tooLarge:
 		refuse(w, http.StatusRequestEntityTooLarge, nil, codeInvalid, "the request body is larger than this server accepts")
 		return
 	case err != nil:
@@ -55,11 +56,11 @@ func (s *server) relay(w http.ResponseWriter, r *http.Request, o outgoing) outco
 
 		x.hold.attempts++
 
-		resp, trace, err := s.send(ctx, o)
+		resp, trace, err := s.send(ctx, o) //nolint:bodyclose // relayAnswer closes it
 
 		switch {
 		case err == nil:
-			return x.relayAnswer(w, resp)
+			return x.relayAnswer(ctx, w, resp)
 		case ctx.Err() != nil:
 			return outcomeClosed
 		case errors.Is(err, errRedirect):
@@ -85,7 +86,7 @@ func unavailable(w http.ResponseWriter, err error) outcome {
 }
 
 // relayAnswer copies an answer as it comes.
-func (x *exchange) relayAnswer(w http.ResponseWriter, resp *http.Response) outcome {
+func (x *exchange) relayAnswer(ctx context.Context, w http.ResponseWriter, resp *http.Response) outcome {
 	defer func() { _ = resp.Body.Close() }()
 
 	responseHeader(w.Header(), resp.Header)
@@ -119,9 +120,9 @@ func (x *exchange) relayAnswer(w http.ResponseWriter, resp *http.Response) outco
 		}
 
 		switch {
-		case err == io.EOF: //nolint:errorlint // readers return it unwrapped
+		case err == io.EOF:
 			return statusOutcome(&answer{Response: resp}, nil)
-		case err != nil && x.r.Context().Err() != nil:
+		case err != nil && ctx.Err() != nil:
 			return outcomeClosed
 		case err != nil:
 			x.srv.ask("reset")

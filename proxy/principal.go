@@ -21,6 +21,8 @@ const (
 )
 
 // credentialHeaders carry what a backend may know a client by.
+//
+//nolint:gochecknoglobals // a constant list
 var credentialHeaders = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Auth-Token"}
 
 // principalOf reads the principal of a request's header.

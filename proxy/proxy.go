@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -145,7 +146,12 @@ func (p *Proxy) Update(cfg Config) error {
 			s = p.newServer(conf)
 		}
 
-		s.settings.Store(&conf)
+		before := s.settings.Swap(&conf)
+		if moved(before.Upstream, conf.Upstream) { // as if the process had been replaced
+			s.suspect("configuration")
+			s.swapped()
+		}
+
 		next.servers[conf.Name] = s
 		next.byPath[trimSlash(conf.Path)] = s
 	}
@@ -159,6 +165,10 @@ func (p *Proxy) Update(cfg Config) error {
 	}
 
 	return nil
+}
+
+func moved(from, to *url.URL) bool {
+	return from != nil && to != nil && from.String() != to.String()
 }
 
 func (p *Proxy) config() *Config { return &p.current.Load().cfg }

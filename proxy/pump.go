@@ -12,8 +12,8 @@ import (
 
 // Times between tries to open the backend's stream.
 const (
-	reopenMin = 50 * time.Millisecond
-	reopenMax = 10 * time.Second
+	reopenLeast = 50 * time.Millisecond
+	reopenMost  = 10 * time.Second
 	// reopenFresh is how long a stream must have lived to count as one that
 	// worked.
 	reopenFresh = 5 * time.Second
@@ -198,9 +198,9 @@ func (l *listener) wait(ctx context.Context, changed <-chan struct{}, most time.
 }
 
 func (l *listener) backoff() time.Duration {
-	d := max(min(reopenMin<<min(l.fails-1, 12), reopenMax), min(l.retry, reopenMax))
+	d := max(min(reopenLeast<<min(l.fails-1, 12), reopenMost), min(l.retry, reopenMost))
 
-	return d/2 + rand.N(d)
+	return d/2 + rand.N(d) //nolint:gosec // it only spreads the load
 }
 
 // open opens the backend's stream.
@@ -232,6 +232,8 @@ func (l *listener) get(ctx, bound context.Context, v view, opened func()) error 
 	case t.lost:
 		return l.renew(ctx, t)
 	}
+
+	l.forward = l.sess.refreshed(l.forward)
 
 	if !l.sess.confirmedIn(v.process) {
 		switch a, how, err := l.sess.ping(bound, t, ownHeader(l.forward)); {
@@ -425,6 +427,29 @@ func (c *clientStream) isOpen() bool {
 	defer c.mu.Unlock()
 
 	return c.begun
+}
+
+// refreshed returns the header of a stream with the credentials that the session
+// has by now: a token may be long over when the stream has to be opened again.
+func (s *session) refreshed(h http.Header) http.Header {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.credentials == nil || s.principal != principalOf(s.credentials) || sameCredentials(s.credentials, h) {
+		return h
+	}
+
+	h = h.Clone()
+
+	for _, name := range credentialHeaders {
+		delete(h, name)
+
+		if v := s.credentials[name]; v != nil {
+			h[name] = v
+		}
+	}
+
+	return h
 }
 
 // bind says how to end the session's backend stream.

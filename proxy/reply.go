@@ -3,7 +3,6 @@ package proxy
 import (
 	"net/http"
 	"strconv"
-	"time"
 )
 
 const (
@@ -113,8 +112,3 @@ func (o *reply) empty(status int) {
 // abort breaks the connection, so that the client doesn't take what it has got
 // for a whole answer.
 func (o *reply) abort() { panic(http.ErrAbortHandler) }
-
-// firstByte returns a function that records the time to the first byte.
-func firstByte(m *serverMetrics, method string, start time.Time) func() {
-	return func() { m.firstByte(method, time.Since(start)) }
-}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -23,19 +24,19 @@ func (b *copyBuffers) get() *[copyBuffer]byte {
 
 // deliver hands an answer that is no event stream to the client, as it is. rpc is
 // the JSON-RPC response in it, if it is one.
-func (x *exchange) deliver(a *answer, rpc *message) step {
+func (x *exchange) deliver(ctx context.Context, a *answer, rpc *message) step {
 	x.outcome = statusOutcome(a, rpc)
 
 	if rpc != nil && !x.env.batch {
-		x.see(rpc, a.head)
+		x.see(ctx, rpc, a.head)
 
 		if x.init && !rpc.isError {
-			return x.initialized(a, rpc)
+			return x.initialized(ctx, a, rpc)
 		}
 	}
 
 	if x.out.begun {
-		return x.deliverInStream(a)
+		return x.deliverInStream(ctx, a)
 	}
 
 	h := x.out.w.Header()
@@ -59,7 +60,7 @@ func (x *exchange) deliver(a *answer, rpc *message) step {
 	}
 
 	if !a.whole {
-		x.copyRest(a)
+		x.copyRest(ctx, a)
 	}
 
 	return done
@@ -67,7 +68,7 @@ func (x *exchange) deliver(a *answer, rpc *message) step {
 
 // copyRest copies what is left of a large answer. When the backend is lost in the
 // middle, the client must see that there is a piece missing.
-func (x *exchange) copyRest(a *answer) {
+func (x *exchange) copyRest(ctx context.Context, a *answer) {
 	buf := x.p.buffers.get()
 	defer x.p.buffers.pool.Put(buf)
 
@@ -80,12 +81,12 @@ func (x *exchange) copyRest(a *answer) {
 			}
 		}
 
-		if err == io.EOF { //nolint:errorlint // readers return it unwrapped
+		if err == io.EOF {
 			return
 		}
 
 		if err != nil {
-			if x.r.Context().Err() != nil {
+			if ctx.Err() != nil {
 				x.outcome = outcomeClosed
 				return
 			}
@@ -99,9 +100,9 @@ func (x *exchange) copyRest(a *answer) {
 
 // deliverInStream hands a JSON answer to a client that has got the header of an
 // event stream, because its request was held or tried twice.
-func (x *exchange) deliverInStream(a *answer) step {
+func (x *exchange) deliverInStream(ctx context.Context, a *answer) step {
 	if err := a.read(maxEvent); err != nil {
-		return x.broken(x.r.Context())
+		return x.broken(ctx)
 	}
 
 	e, err := readEnvelope(a.head)
@@ -130,7 +131,7 @@ func statusOutcome(a *answer, rpc *message) outcome {
 }
 
 // see looks at the response to a single request before the client gets it.
-func (x *exchange) see(rpc *message, body []byte) {
+func (x *exchange) see(ctx context.Context, rpc *message, body []byte) {
 	m := &x.env.messages[0]
 
 	if m.method == methodList && !rpc.isError {
@@ -138,6 +139,6 @@ func (x *exchange) see(rpc *message, body []byte) {
 	}
 
 	if x.sess != nil && !rpc.isError {
-		x.sess.note(x.r.Context(), m)
+		x.sess.note(ctx, m)
 	}
 }

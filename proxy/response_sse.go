@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -84,7 +85,7 @@ func (c *eventCopy) pass(ctx context.Context, ev *event) (step, error) {
 			}
 
 			if x.init && !m.isError {
-				raw = c.initialized(ev, m)
+				raw = c.initialized(ctx, ev, m)
 			}
 		}
 	}
@@ -116,7 +117,7 @@ func (c *eventCopy) response(ctx context.Context, ev *event, e *envelope, m *mes
 	x.answered[idKey(m.id)] = true
 
 	if !x.env.batch {
-		x.see(m, ev.data)
+		x.see(ctx, m, ev.data)
 	}
 
 	c.final = len(x.answered) >= x.requests
@@ -126,24 +127,23 @@ func (c *eventCopy) response(ctx context.Context, ev *event, e *envelope, m *mes
 
 // initialized makes the session whose id the header must name, and edits the
 // result that it is made of.
-func (c *eventCopy) initialized(ev *event, m *message) []byte {
+func (c *eventCopy) initialized(ctx context.Context, ev *event, m *message) []byte {
 	a := *c.a
 	a.head, a.whole = ev.data, true
 
 	responseHeader(c.x.out.w.Header(), a.Header)
-	c.x.establish(&a, m)
+	c.x.establish(ctx, &a, m)
 
-	raw := ev.raw
-	if body, changed := withListChanged(ev.data); changed {
-		typ := ev.typ
-		if typ == "message" {
-			typ = ""
-		}
+	body, changed := withListChanged(ev.data)
 
-		raw = appendEvent(nil, typ, ev.id, body)
+	switch {
+	case !changed:
+		return ev.raw
+	case bytes.Count(ev.raw, ev.data) == 1: // on one line, as nearly always
+		return bytes.Replace(ev.raw, ev.data, body, 1)
+	default:
+		return appendEvent(nil, ev.typ, ev.id, body)
 	}
-
-	return raw
 }
 
 // write writes an event, or a comment. Before the response to initialize it is

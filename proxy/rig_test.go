@@ -156,7 +156,6 @@ type rig struct {
 	keys    *Keyring
 	blobs   BlobStore
 	convs   *conversations
-	logs    *bytes.Buffer
 	look    chan string
 	stop    func()
 
@@ -217,7 +216,7 @@ func (r *rig) build(opts ...rigOption) {
 	cfg.Servers[0].Hold, cfg.Servers[0].HoldCall = 10*time.Second, 10*time.Second
 	cfg.NoticeQuiet = 100 * time.Millisecond
 
-	deps := Deps{Keys: r.keys, Blobs: r.blobs, Conversations: r.convs, Suspect: r.suspect, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	deps := Deps{Keys: r.keys, Blobs: r.blobs, Conversations: r.convs, Suspect: r.suspect, Logger: slog.New(slog.DiscardHandler)}
 
 	for _, o := range opts {
 		o(&cfg, &deps, r)

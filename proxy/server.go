@@ -1,13 +1,11 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"hash/maphash"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"sync/atomic"
 )
 
@@ -139,27 +137,4 @@ const maxPeek = 64 << 10
 func discard(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, maxPeek)
 	_ = resp.Body.Close()
-}
-
-// readAll reads an answer of at most limit bytes and closes it. whole is false
-// when there is more.
-func readAll(resp *http.Response, limit int64) (body []byte, whole bool, err error) {
-	defer resp.Body.Close()
-
-	var buf bytes.Buffer
-	if n := resp.ContentLength; n > 0 && n <= limit {
-		buf.Grow(int(n) + bytes.MinRead)
-	}
-
-	n, err := buf.ReadFrom(io.LimitReader(resp.Body, limit+1))
-
-	return buf.Bytes(), n <= limit, err //nolint:wrapcheck // the caller classifies it
-}
-
-// replacePath returns the endpoint's URL with another path.
-func replacePath(u *url.URL, path string) *url.URL {
-	c := *u
-	c.Path, c.RawPath, c.RawQuery = path, "", ""
-
-	return &c
 }

@@ -19,11 +19,11 @@ const maxSubscriptions = 1024
 // session behind it. What a successor needs of it is in the sealed id and, as far
 // as it changed since, in the store.
 type session struct {
-	srv     *server
-	id      string // as the client has it
-	key     string // names it in the store
-	conv    conversation.ID
-	claims  sessionClaims
+	srv    *server
+	id     string // as the client has it
+	key    string // names it in the store
+	conv   conversation.ID
+	claims sessionClaims
 
 	used atomic.Int64 // Unix time of the last use, in nanoseconds
 

@@ -124,7 +124,7 @@ func TestDelete(t *testing.T) {
 		t.Errorf("%d %s", g.status, g.body)
 	}
 
-	<-l.ended
+	l.end(t)
 
 	check := func() {
 		t.Helper()
@@ -356,7 +356,7 @@ func TestConversations(t *testing.T) {
 		t.Errorf("listed %v", listed)
 	}
 
-	for _, c := range r.backend.calls(func(c call) bool { return true }) {
+	for _, c := range r.backend.calls(func(call) bool { return true }) {
 		if c.header.Get("X-OpenHands-ServerConversation-ID") != "" {
 			t.Error("the backend saw the conversation's id")
 		}

@@ -17,6 +17,10 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
+// maxStreams is how many streams one session may have open: the oldest ends when
+// there are more.
+const maxStreams = 8
+
 var errStreamOver = errors.New("the stream ended")
 
 // clientStream is one listening stream of a client. Its life is that of the
@@ -131,6 +135,10 @@ func (s *session) attach(c *clientStream) bool {
 
 	if s.ended || s.silent {
 		return false
+	}
+
+	if len(s.streams) >= maxStreams {
+		s.streams[0].end()
 	}
 
 	s.streams = append(s.streams, c)

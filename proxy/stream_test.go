@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -74,7 +75,7 @@ func (r *rig) listen(session string, header ...string) *listening {
 		_ = resp.Body.Close()
 	})
 
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		r.t.Fatalf("stream: %d %v", resp.StatusCode, resp.Header)
 	}
 
@@ -94,6 +95,15 @@ func (l *listening) next(t *testing.T, text string) {
 		t.Errorf("the stream ended (%v), want %s", err, text)
 	case <-time.After(10 * time.Second):
 		t.Errorf("no event, want %s", text)
+	}
+}
+
+// end waits for the end of the stream.
+func (l *listening) end(t *testing.T) {
+	t.Helper()
+
+	if err := <-l.ended; !errors.Is(err, io.EOF) {
+		t.Errorf("the stream broke: %v", err)
 	}
 }
 
@@ -161,9 +171,9 @@ func (s *streams) get(w http.ResponseWriter, r *http.Request) {
 				return
 			case "RST":
 				c, _, err := http.NewResponseController(w).Hijack()
-				if err == nil {
-					_ = c.(*net.TCPConn).SetLinger(0)
-					_ = c.Close()
+				if tcp, ok := c.(*net.TCPConn); ok && err == nil {
+					_ = tcp.SetLinger(0)
+					_ = tcp.Close()
 				}
 
 				return
@@ -369,7 +379,7 @@ func TestPolling(t *testing.T) {
 
 			l := r.listen(id, "Last-Event-ID", "p-1")
 			if swap {
-				l.next(t, fmt.Sprint(CodeInterrupted))
+				l.next(t, strconv.Itoa(CodeInterrupted))
 			} else {
 				l.next(t, `"id":4,"result":{}`)
 			}

@@ -128,4 +128,4 @@ func (s *stub) result(w http.ResponseWriter, m stubMessage, result string) {
 }
 
 // drop breaks the connection of a request.
-func drop(w http.ResponseWriter) { panic(http.ErrAbortHandler) }
+func drop() { panic(http.ErrAbortHandler) }

@@ -358,7 +358,9 @@ func TestDeadPooledConnections(t *testing.T) {
 // TestSignOfLifeForInitialize: the header that a waiting client gets names a
 // session that is good once the backend is there, also for a successor.
 func TestSignOfLifeForInitialize(t *testing.T) {
-	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.HeldComment, c.KeepAlive = 20*time.Millisecond, 20*time.Millisecond })
+	r := newRig(t, func(c *Config, _ *Deps, _ *rig) {
+		c.HeldComment, c.KeepAlive = 20*time.Millisecond, 20*time.Millisecond
+	})
 	r.settledAway()
 
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.front.URL+"/mcp", strings.NewReader(initBody))
