@@ -89,6 +89,7 @@ type watching struct {
 	mu     sync.Mutex
 	events []Event
 	news   chan struct{}
+	done   chan error
 }
 
 func quick(u *url.URL) Config {
@@ -102,7 +103,19 @@ func quick(u *url.URL) Config {
 
 func watch(t *testing.T, cfg Config, d Deps) *watching {
 	t.Helper()
-	w := &watching{t: t, news: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := watchUntil(ctx, t, cfg, d)
+	t.Cleanup(func() {
+		cancel()
+		w.stopped()
+	})
+	return w
+}
+
+// watchUntil runs a checker until ctx ends.
+func watchUntil(ctx context.Context, t *testing.T, cfg Config, d Deps) *watching {
+	t.Helper()
+	w := &watching{t: t, news: make(chan struct{}, 1), done: make(chan error, 1)}
 	d.Notify = func(e Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -117,16 +130,53 @@ func watch(t *testing.T, cfg Config, d Deps) *watching {
 		t.Fatal(err)
 	}
 	w.Checker = c
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	go func() { w.done <- c.Run(ctx) }()
 	return w
+}
+
+// stopped waits for the checker to stop.
+func (w *watching) stopped() {
+	w.t.Helper()
+	if err := <-w.done; err != nil {
+		w.t.Error(err)
+	}
+}
+
+func (w *watching) count(ok func(Event) bool) int {
+	n := 0
+	for _, e := range w.all() {
+		if ok(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// waitFor reports whether an event from an index on comes within a time.
+func (w *watching) waitFor(from int, within time.Duration, ok func(Event) bool) bool {
+	deadline := time.After(within)
+	for {
+		if events := w.all(); from < len(events) && slices.ContainsFunc(events[from:], ok) {
+			return true
+		}
+		select {
+		case <-w.news:
+		case <-deadline:
+			return false
+		}
+	}
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func (w *watching) all() []Event {

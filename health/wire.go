@@ -142,6 +142,13 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// CloseIdleConnections lets [http.Client.CloseIdleConnections] through.
+func (w *wire) CloseIdleConnections() {
+	if c, ok := w.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
 func closeBody(body io.Closer) {
 	if body != nil {
 		_ = body.Close()
