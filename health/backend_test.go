@@ -49,6 +49,11 @@ func (p *process) url(t *testing.T) *url.URL {
 	return mustURL(t, "http://"+p.addr+"/mcp")
 }
 
+// dialer makes a Deps.Dial of a function.
+func dialer(dial func(network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(_ context.Context, network, address string) (net.Conn, error) { return dial(network, address) }
+}
+
 func mustURL(t *testing.T, s string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(s)

@@ -53,7 +53,9 @@ func TestSwapOfARealServer(t *testing.T) {
 	for name, opts := range kinds() {
 		t.Run(name, func(t *testing.T) {
 			p := startProcess(t, "127.0.0.1:0", handler(mcpServer("1", "a", "b"), opts...))
-			w := watch(t, quick(p.url(t)), Deps{})
+			cfg := quick(p.url(t))
+			cfg.ProbeInterval = time.Hour // no probe is going to find it
+			w := watch(t, cfg, Deps{})
 			first, n := w.until(0, "settled", settledWith("a", "b"))
 			if first.Tools.ServerName != "demo" || first.Tools.ServerVersion != "1" {
 				t.Errorf("server is %q %q", first.Tools.ServerName, first.Tools.ServerVersion)
@@ -87,6 +89,7 @@ func TestSwapOverSSE(t *testing.T) {
 	p := startProcess(t, "127.0.0.1:0", serve(mcpServer("1", "a")))
 	cfg := quick(mustURL(t, "http://"+p.addr+"/sse"))
 	cfg.Transport = TransportSSE
+	cfg.ProbeInterval = time.Hour
 	w := watch(t, cfg, Deps{})
 	_, n := w.until(0, "settled", settledWith("a"))
 	p.kill()
