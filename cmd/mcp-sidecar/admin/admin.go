@@ -36,6 +36,7 @@ func New(d Deps) http.Handler {
 	a := &api{registrar: registrar{conversations: d.Conversations, logger: d.Logger}, Deps: d}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", a.index)
+	mux.HandleFunc("GET /v1/status", a.status)
 	mux.HandleFunc("GET /v1/servers", a.listServers)
 	mux.HandleFunc("POST /v1/servers/{name}/check", a.checkServer)
 	mux.HandleFunc("GET /v1/conversations", a.listConversations)
@@ -69,7 +70,11 @@ func (a *api) authenticate(next http.Handler) http.Handler {
 
 func (a *api) index(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, "mcp-sidecar admin API\n\nGET /v1/servers\nGET /v1/conversations\nGET /v1/events\n")
+	_, _ = io.WriteString(w, "mcp-sidecar admin API\n\nGET /v1/status\nGET /v1/servers\nGET /v1/conversations\nGET /v1/events\n")
+}
+
+func (a *api) status(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, a.Control.Status())
 }
 
 func (a *api) listServers(w http.ResponseWriter, _ *http.Request) {

@@ -42,9 +42,20 @@ func NewClient(base, tokenFile string) (*Client, error) {
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return &Client{base: u, tokenFile: tokenFile, http: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
 		// The token must not travel to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status returns the sidecar at one glance.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var out Status
+	err := c.do(ctx, http.MethodGet, "/v1/status", nil, &out)
+	return out, err
 }
 
 // Servers returns all servers.
@@ -131,7 +142,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		}
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, body) //nolint:gosec // the operator names the address
+	req, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, body)
 	if err != nil {
 		return fmt.Errorf("making the request: %w", err)
 	}
@@ -139,13 +150,13 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.tokenFile != "" {
-		token, err := os.ReadFile(c.tokenFile) //nolint:gosec // the operator names the file
+		token, err := os.ReadFile(c.tokenFile)
 		if err != nil {
 			return fmt.Errorf("reading the admin token: %w", err)
 		}
 		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
-	resp, err := c.http.Do(req) //nolint:gosec // the operator names the address
+	resp, err := c.http.Do(req)
 	if err != nil {
 		return c.explain(err)
 	}

@@ -28,6 +28,9 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
+	if s, err := c.Status(ctx); err != nil || s.Version != "v1" || len(s.Servers) != 1 {
+		t.Errorf("Status: %+v, %v", s, err)
+	}
 	if s, err := c.Servers(ctx); err != nil || len(s) != 1 || s[0].Generation != 2 {
 		t.Errorf("Servers: %+v, %v", s, err)
 	}

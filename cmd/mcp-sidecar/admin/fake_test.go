@@ -104,6 +104,8 @@ func (f *fake) Refresh(_ context.Context, id conversation.ID) error {
 	return f.err
 }
 
+func (f *fake) Status() Status { return Status{Version: "v1", Servers: f.Servers()} }
+
 func (f *fake) Reload(context.Context) error { return f.reload }
 
 func (f *fake) Quiesce(context.Context) error {

@@ -21,7 +21,8 @@ const (
 
 // Event is something that happened, as the feed tells it.
 type Event struct {
-	// Type is state, swap, generation, refresh, reload or quiesce.
+	// Type is state, swap, generation, refresh, reload or quiesce. A field is set
+	// where its comment names the type.
 	Type   string    `json:"type"`
 	At     time.Time `json:"at"`
 	Server string    `json:"server,omitempty"`
@@ -39,6 +40,8 @@ type Event struct {
 	AgentServer  string `json:"agentServer,omitempty"`
 	Result       string `json:"result,omitempty"` // refresh, reload
 	Reason       string `json:"reason,omitempty"`
+	How          string `json:"how,omitempty"`
+	Attempt      int    `json:"attempt,omitempty"`
 }
 
 // Feed hands events to everyone who reads GET /v1/events. Publishing never

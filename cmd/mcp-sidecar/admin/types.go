@@ -37,14 +37,36 @@ type Conversations interface {
 	Refresh(ctx context.Context, id conversation.ID) error
 }
 
-// Control changes the process as a whole.
+// Control is about the process as a whole.
 type Control interface {
+	Status() Status
 	// Reload reads the configuration again. An error says why the last good one
 	// stays in force; it is shown to the caller.
 	Reload(ctx context.Context) error
 	// Quiesce prepares for the end: see the quiesce command. Doing it twice is
 	// harmless.
 	Quiesce(ctx context.Context) error
+}
+
+// Status is the sidecar at one glance.
+type Status struct {
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"startedAt"`
+	Quiescing bool      `json:"quiescing"`
+	// ConfigError says why the configuration that was read last isn't in force.
+	ConfigError  string        `json:"configError,omitempty"`
+	Servers      []Server      `json:"servers"`
+	AgentServers []AgentServer `json:"agentServers"`
+	// OldestStale is since when the conversation that is stale for longest is so.
+	OldestStale *time.Time `json:"oldestStale,omitempty"`
+}
+
+// AgentServer is one agent server of the configuration.
+type AgentServer struct {
+	Name string `json:"name"`
+	URL  string `json:"url"` // without query and credentials
+	// Conversations has the number of conversations in each state.
+	Conversations map[string]int `json:"conversations"`
 }
 
 // Server is one backend.

@@ -46,6 +46,7 @@ func (c *Config) validateAgentServers(r *report) {
 		names[a.Name] = true
 		validateAgentURL(r, key+".url", a.URL)
 		atLeast(r, key+".concurrency", a.Concurrency, 1)
+		notNegative(r, key+".idleAfter", a.IdleAfter)
 		if p := a.RefreshPath; p != "" && (!strings.HasPrefix(p, "/") || strings.Count(p, "{id}") != 1) {
 			r.add(key+".refreshPath", "want a path that holds {id} once, such as /api/conversations/{id}/refresh_mcp_tools, got %q", clip(p))
 		}

@@ -63,9 +63,14 @@ type Config struct {
 
 	// Settings without a flag.
 
-	MaxHeld      int           `yaml:"maxHeld"`
-	DrainDelay   time.Duration `yaml:"drainDelay"`
-	DrainTimeout time.Duration `yaml:"drainTimeout"`
+	MaxHeld             int           `yaml:"maxHeld"`
+	SessionIdle         time.Duration `yaml:"sessionIdle"`
+	KeepAlive           time.Duration `yaml:"keepAlive"`
+	ConversationHeaders []string      `yaml:"conversationHeaders"`
+	RegistrationTTL     time.Duration `yaml:"registrationTtl"`
+	RefreshConcurrency  int           `yaml:"refreshConcurrency"`
+	DrainDelay          time.Duration `yaml:"drainDelay"`
+	DrainTimeout        time.Duration `yaml:"drainTimeout"`
 
 	Servers       []Server       `yaml:"servers"`
 	AgentServers  []AgentServer  `yaml:"agentServers"`
@@ -97,12 +102,14 @@ type Server struct {
 
 // Probe says how a backend is looked at.
 type Probe struct {
-	Interval     time.Duration `yaml:"interval"`
-	Timeout      time.Duration `yaml:"timeout"`
-	ListInterval time.Duration `yaml:"listInterval"`
-	Fails        int           `yaml:"fails"`
-	Passes       int           `yaml:"passes"`
-	HeadersFile  string        `yaml:"headersFile,path"`
+	Interval       time.Duration `yaml:"interval"`
+	Timeout        time.Duration `yaml:"timeout"`
+	ConnectTimeout time.Duration `yaml:"connectTimeout"`
+	ListInterval   time.Duration `yaml:"listInterval"`
+	ListTimeout    time.Duration `yaml:"listTimeout"`
+	Fails          int           `yaml:"fails"`
+	Passes         int           `yaml:"passes"`
+	HeadersFile    string        `yaml:"headersFile,path"`
 }
 
 // Identity names what tells one process of the backend from the next.
@@ -121,6 +128,9 @@ type AgentServer struct {
 	Discover          bool   `yaml:"discover"`
 	Concurrency       int    `yaml:"concurrency"`
 	RefreshPath       string `yaml:"refreshPath"`
+	// IdleAfter is the time after which the agent server forgets the tools of an
+	// idle conversation by itself; 0 is never.
+	IdleAfter time.Duration `yaml:"idleAfter"`
 }
 
 // Conversation is a registration that the operator wrote down.
@@ -134,22 +144,27 @@ type Conversation struct {
 // no server yet.
 func Default() Config {
 	return Config{
-		Listen:        "127.0.0.1:8080",
-		OpsListen:     "127.0.0.1:9090",
-		AdminListen:   "127.0.0.1:9091",
-		State:         "mcp-sidecar.db",
-		Hold:          25 * time.Second,
-		HoldCall:      50 * time.Second,
-		ProbeInterval: 2 * time.Second,
-		ProbeTimeout:  time.Second,
-		ListInterval:  30 * time.Second,
-		Settle:        300 * time.Millisecond,
-		RefreshOn:     "schema",
-		LogFormat:     "auto",
-		LogLevel:      slog.LevelInfo,
-		MaxHeld:       1024,
-		DrainDelay:    3 * time.Second,
-		DrainTimeout:  25 * time.Second,
+		Listen:              "127.0.0.1:8080",
+		OpsListen:           "127.0.0.1:9090",
+		AdminListen:         "127.0.0.1:9091",
+		State:               "mcp-sidecar.db",
+		Hold:                25 * time.Second,
+		HoldCall:            50 * time.Second,
+		ProbeInterval:       2 * time.Second,
+		ProbeTimeout:        time.Second,
+		ListInterval:        30 * time.Second,
+		Settle:              300 * time.Millisecond,
+		RefreshOn:           "schema",
+		LogFormat:           "auto",
+		LogLevel:            slog.LevelInfo,
+		MaxHeld:             1024,
+		SessionIdle:         30 * time.Minute,
+		KeepAlive:           15 * time.Second,
+		ConversationHeaders: []string{"X-OpenHands-ServerConversation-ID"},
+		RegistrationTTL:     7 * 24 * time.Hour,
+		RefreshConcurrency:  128,
+		DrainDelay:          3 * time.Second,
+		DrainTimeout:        25 * time.Second,
 	}
 }
 
@@ -157,7 +172,7 @@ func Default() Config {
 func defaultServer() Server {
 	return Server{
 		Transport:    TransportStreamable,
-		Probe:        Probe{Fails: 3, Passes: 1},
+		Probe:        Probe{ConnectTimeout: 5 * time.Second, ListTimeout: 10 * time.Second, Fails: 3, Passes: 1},
 		ShrinkGrace:  2 * time.Second,
 		EmptyGrace:   30 * time.Second,
 		Replay:       "hints",
@@ -169,5 +184,5 @@ func defaultServer() Server {
 // defaultAgentServer returns the settings of an agent server that was given by
 // its address alone.
 func defaultAgentServer() AgentServer {
-	return AgentServer{Discover: true, Concurrency: 4}
+	return AgentServer{Discover: true, Concurrency: 4, IdleAfter: 20 * time.Minute}
 }

@@ -199,7 +199,10 @@ conversations: [{id: x}]
 		}
 		return u
 	}
-	probe := Probe{Interval: 2 * time.Second, Timeout: time.Second, ListInterval: 30 * time.Second, Fails: 3, Passes: 1}
+	probe := Probe{
+		Interval: 2 * time.Second, Timeout: time.Second, ConnectTimeout: 5 * time.Second,
+		ListInterval: 30 * time.Second, ListTimeout: 10 * time.Second, Fails: 3, Passes: 1,
+	}
 	base := Server{
 		Transport: "streamable-http", Health: "/healthz", Probe: probe, Hold: 10 * time.Second, HoldCall: 50 * time.Second,
 		Settle: 300 * time.Millisecond, ShrinkGrace: 2 * time.Second, EmptyGrace: 30 * time.Second, Replay: "hints", MaxTools: 10_000, MaxListBytes: 16 << 20,
@@ -214,8 +217,8 @@ conversations: [{id: x}]
 		t.Errorf("servers (-want +got):\n%s", diff)
 	}
 	wantAgents := []AgentServer{
-		{Name: "default", URL: "http://127.0.0.1:8000", APIKeyFile: "/etc/s/keys/a", Discover: true, Concurrency: 4},
-		{Name: "b", URL: "http://b:8000/x?=1", APIKeyFile: "/etc/s/keys/a", Discover: true, Concurrency: 4},
+		{Name: "default", URL: "http://127.0.0.1:8000", APIKeyFile: "/etc/s/keys/a", Discover: true, Concurrency: 4, IdleAfter: 20 * time.Minute},
+		{Name: "b", URL: "http://b:8000/x?=1", APIKeyFile: "/etc/s/keys/a", Discover: true, Concurrency: 4, IdleAfter: 20 * time.Minute},
 	}
 	if diff := cmp.Diff(wantAgents, c.AgentServers); diff != "" {
 		t.Errorf("agent servers (-want +got):\n%s", diff)

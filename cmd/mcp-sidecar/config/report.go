@@ -35,7 +35,7 @@ func (p Problem) String() string {
 	case p.File != "":
 		b.WriteString(p.File + ": ")
 	}
-	if p.Key != "" && p.Origin == "" {
+	if p.Key != "" && p.File != "" {
 		b.WriteString(p.Key + ": ")
 	}
 	b.WriteString(p.Message)

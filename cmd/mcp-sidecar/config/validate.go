@@ -2,14 +2,10 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"net/url"
-	"os"
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +20,15 @@ func (c *Config) validate(r *report) {
 	oneOf(r, "refreshOn", c.RefreshOn, "schema", "swap")
 	oneOf(r, "logFormat", c.LogFormat, "auto", "text", "json")
 	atLeast(r, "maxHeld", c.MaxHeld, 1)
+	positive(r, "sessionIdle", c.SessionIdle)
+	positive(r, "keepAlive", c.KeepAlive)
+	notNegative(r, "registrationTtl", c.RegistrationTTL)
+	atLeast(r, "refreshConcurrency", c.RefreshConcurrency, 1)
+	for i, h := range c.ConversationHeaders {
+		if !headerRE.MatchString(h) {
+			r.add(indexed(r, "conversationHeaders", i), "want the name of a header, got %q", clip(h))
+		}
+	}
 	notNegative(r, "drainDelay", c.DrainDelay)
 	notNegative(r, "drainTimeout", c.DrainTimeout)
 	if c.State == "" {
@@ -38,12 +43,12 @@ func (c *Config) validate(r *report) {
 // validateGlobals checks what servers inherit where it was set, so that one
 // mistake is reported once and not for each server.
 func (c *Config) validateGlobals(r *report) {
-	positive(r, "hold", c.Hold)
-	positive(r, "holdCall", c.HoldCall)
+	notNegative(r, "hold", c.Hold)
+	notNegative(r, "holdCall", c.HoldCall)
 	positive(r, "probeInterval", c.ProbeInterval)
 	positive(r, "probeTimeout", c.ProbeTimeout)
 	positive(r, "listInterval", c.ListInterval)
-	notNegative(r, "settle", c.Settle)
+	positive(r, "settle", c.Settle)
 	if c.ProbeTimeout > 0 && c.ProbeInterval > 0 && c.ProbeTimeout >= c.ProbeInterval {
 		r.add("probeTimeout", "must be shorter than the probe interval (%s), got %s", c.ProbeInterval, c.ProbeTimeout)
 	}
@@ -105,6 +110,8 @@ func (c *Config) validateURLs(r *report) {
 		}
 	}
 }
+
+var headerRE = regexp.MustCompile(`^[A-Za-z0-9-]{1,100}$`)
 
 // names are label values of metrics and parts of paths.
 var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -168,14 +175,16 @@ func (c *Config) validateServer(r *report, key string, s *Server) {
 		value time.Duration
 		zero  bool
 	}{
-		{".hold", s.Hold, false},
-		{".holdCall", s.HoldCall, false},
+		{".hold", s.Hold, true},
+		{".holdCall", s.HoldCall, true},
 		{".probe.interval", s.Probe.Interval, false},
 		{".probe.timeout", s.Probe.Timeout, false},
+		{".probe.connectTimeout", s.Probe.ConnectTimeout, false},
 		{".probe.listInterval", s.Probe.ListInterval, false},
-		{".settle", s.Settle, true},
-		{".shrinkGrace", s.ShrinkGrace, true},
-		{".emptyGrace", s.EmptyGrace, true},
+		{".probe.listTimeout", s.Probe.ListTimeout, false},
+		{".settle", s.Settle, false},
+		{".shrinkGrace", s.ShrinkGrace, false},
+		{".emptyGrace", s.EmptyGrace, false},
 	} {
 		switch {
 		case !r.isSet(key + d.key): // inherited: reported there
@@ -251,112 +260,4 @@ func (c *Config) validateConversations(r *report) {
 			}
 		}
 	}
-}
-
-// checkFiles reports files that can't be read. Their content is read when it is
-// used, so that a rotated secret needs no reload.
-func (c *Config) checkFiles(r *report) {
-	files := [][2]string{
-		{"tlsCertFile", c.TLSCertFile},
-		{"tlsKeyFile", c.TLSKeyFile},
-		{"adminTokenFile", c.AdminTokenFile},
-		{"sessionKeyFile", c.SessionKeyFile},
-		{"probeHeadersFile", c.ProbeHeadersFile},
-		{"agentApiKeyFile", c.AgentAPIKeyFile},
-	}
-	for i, s := range c.Servers {
-		if key := fmt.Sprintf("servers[%d].probe.headersFile", i); r.isSet(key) {
-			files = append(files, [2]string{key, s.Probe.HeadersFile})
-		}
-	}
-	for i, a := range c.AgentServers {
-		key := fmt.Sprintf("agentServers[%d].", i)
-		if a.APIKeyFile != c.AgentAPIKeyFile {
-			files = append(files, [2]string{key + "apiKeyFile", a.APIKeyFile})
-		}
-		files = append(files, [2]string{key + "registerTokenFile", a.RegisterTokenFile}, [2]string{key + "caFile", a.CAFile})
-	}
-	for _, f := range files {
-		if f[1] == "" {
-			continue
-		}
-		info, err := os.Stat(f[1])
-		switch {
-		case err != nil:
-			r.add(f[0], "can't read the file: %s", err)
-		case info.IsDir():
-			r.add(f[0], "%s is a directory, not a file", f[1])
-		}
-	}
-}
-
-func splitListen(addr string) (host, port string, err error) {
-	host, port, err = net.SplitHostPort(addr)
-	if err != nil {
-		return "", "", fmt.Errorf("want HOST:PORT or :PORT, got %q", clip(addr))
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return "", "", fmt.Errorf("%q is not a port: want a number up to 65535", clip(port))
-	}
-	return host, port, nil
-}
-
-// IsLoopback tells whether a listen address can be reached from this machine
-// only.
-func IsLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
-}
-
-func httpURL(r *report, key string, u *url.URL) {
-	switch {
-	case u.Scheme != "http" && u.Scheme != "https":
-		r.add(key, "must begin with http:// or https://")
-	case u.Host == "" || u.Hostname() == "":
-		r.add(key, "names no host: write it like http://127.0.0.1:9000/mcp")
-	case u.User != nil:
-		r.add(key, "must not hold a user or a password: give credentials in a file")
-	case u.Fragment != "":
-		r.add(key, "must not have a fragment")
-	}
-}
-
-func oneOf(r *report, key, got string, want ...string) {
-	if !slices.Contains(want, got) {
-		r.add(key, "want %s, got %q", strings.Join(want, ", "), clip(got))
-	}
-}
-
-func positive(r *report, key string, d time.Duration) {
-	if d <= 0 {
-		r.add(key, "must be longer than 0, got %s", d)
-	}
-}
-
-func notNegative(r *report, key string, d time.Duration) {
-	if d < 0 {
-		r.add(key, "must not be negative, got %s", d)
-	}
-}
-
-func atLeast[T int | int64](r *report, key string, got, least T) {
-	if got < least {
-		r.add(key, "must be at least %d, got %d", least, got)
-	}
-}
-
-// indexed is the key of an entry, or of the list where the entries have no
-// place of their own.
-func indexed(r *report, key string, i int) string {
-	if k := fmt.Sprintf("%s[%d]", key, i); r.isSet(k) {
-		return k
-	}
-	return key
 }

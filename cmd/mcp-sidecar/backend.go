@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
+	"github.com/mcp-sidecar/mcp-sidecar/health"
+	"github.com/mcp-sidecar/mcp-sidecar/proxy"
+)
+
+// settleTimeout bounds how long the recording of a generation may hold up what a
+// checker finds.
+const settleTimeout = 10 * time.Second
+
+// backend is one server with its checker, and what follows from what the checker
+// finds. When something changes that the checker depends on, another backend
+// takes its place.
+type backend struct {
+	all     *backends
+	name    string
+	watched health.Config // what the checker depends on
+	headers string        // and the file with its headers
+	checker *health.Checker
+	stop    context.CancelFunc // ends the checker; used by backends.Run only
+	done    chan struct{}      // closed when it has ended
+
+	// Used by onEvent only, which is never called twice at once.
+	epoch       uint64 // added to the checker's, which begins at 0: see succeed
+	generation  uint64 // that the proxy was told of
+	hints       []proxy.ToolHints
+	hintsOf     string // hash
+	swapPending bool   // the process is another one, what it offers hasn't settled
+
+	mu     sync.Mutex // guards the rest
+	server config.Server
+	last   health.Event
+	info   *admin.Info
+	swaps  uint64
+	swap   *admin.Swap
+	change *admin.Change
+}
+
+// succeed takes over what is known from the backend before, which has ended. That
+// a checker was replaced is no swap of the process; another address is one.
+func (b *backend) succeed(old *backend) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	b.epoch = old.epoch + old.last.Epoch
+	if b.watched.URL.String() != old.watched.URL.String() || b.watched.Transport != old.watched.Transport {
+		b.epoch++
+	}
+	b.generation, b.hints, b.hintsOf, b.swapPending = old.generation, old.hints, old.hintsOf, old.swapPending
+	b.info, b.swaps, b.swap, b.change = old.info, old.swaps, old.swap, old.change
+}
+
+// onEvent passes on what the checker found. The order matters: the registry has
+// a generation before traffic flows, and traffic flows before conversations are
+// refreshed.
+func (b *backend) onEvent(e health.Event) {
+	if e.Swap != nil {
+		b.swapPending = true
+		b.all.feed.Publish(admin.Event{Type: "swap", At: e.Swap.DetectedAt, Server: b.name, Cause: e.Swap.Cause})
+	}
+	if e.State == health.Settled {
+		b.settle(e)
+	}
+	b.all.proxy.SetBackend(b.name, proxy.BackendState{
+		Phase: phaseOf(e.State), Epoch: b.epoch + e.Epoch, Generation: b.generation, Tools: b.hints,
+	})
+	b.mu.Lock()
+	before := b.last.State
+	b.last = e
+	if e.Swap != nil {
+		b.swaps++
+		b.swap = &admin.Swap{At: e.Swap.DetectedAt, Cause: e.Swap.Cause}
+	}
+	if e.Tools != nil {
+		b.info = &admin.Info{Name: e.Tools.ServerName, Version: e.Tools.ServerVersion}
+	}
+	if e.ChangeCause != "" {
+		b.change = newChange(e)
+	}
+	b.mu.Unlock()
+	b.all.wake()
+	if e.State != before {
+		b.all.feed.Publish(admin.Event{Type: "state", At: e.At, Server: b.name, State: e.State.String()})
+	}
+}
+
+// settle gives what the server offers its generation.
+func (b *backend) settle(e health.Event) {
+	registry := b.all.registry
+	swapped := b.swapPending
+	b.swapPending = false
+	changed := false
+	if e.Tools == nil {
+		b.hints, b.hintsOf = nil, ""
+	} else {
+		digests := make(map[string]string, len(e.Tools.Tools))
+		for _, t := range e.Tools.Tools {
+			digests[t.Name] = t.Digest
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+		defer cancel()
+		var err error
+		if _, changed, err = registry.Settle(ctx, b.name, e.Tools.Hash, digests, e.Tools.ListedAt); err != nil {
+			b.all.log.Error("generation not recorded", "server", b.name, "err", err)
+			return
+		}
+		if b.hintsOf != e.Tools.Hash {
+			b.hints, b.hintsOf = toolHints(e.Tools), e.Tools.Hash
+		}
+	}
+	if swapped && !changed && b.all.refreshOnSwap() {
+		registry.Swapped(b.name)
+	}
+	g, ok := registry.Generation(b.name)
+	if !ok || g.Number == b.generation {
+		return
+	}
+	b.generation = g.Number
+	b.all.metrics.SetGeneration(b.name, g.Number)
+	b.all.log.Info("generation", "server", b.name, "generation", g.Number, "hash", g.Hash, "tools", len(g.Tools))
+	c := newChange(e)
+	b.all.feed.Publish(admin.Event{
+		Type: "generation", At: g.At, Server: b.name, Generation: g.Number, Hash: g.Hash,
+		Added: c.Added, Removed: c.Removed, Changed: c.Changed, Breaking: c.Breaking,
+	})
+}
+
+// settled tells whether the tools are settled and traffic flows.
+func (b *backend) settled() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last.State == health.Settled
+}
+
+func newChange(e health.Event) *admin.Change {
+	c := &admin.Change{At: e.At, Silent: e.ChangeCause == health.ChangeSilent}
+	for _, ch := range e.Changes {
+		switch ch.Kind {
+		case health.ChangeAdded:
+			c.Added = append(c.Added, ch.Tool)
+		case health.ChangeRemoved:
+			c.Removed = append(c.Removed, ch.Tool)
+		default:
+			c.Changed = append(c.Changed, ch.Tool)
+		}
+		c.Breaking = c.Breaking || ch.Breaking
+	}
+	return c
+}
+
+func phaseOf(s health.State) proxy.Phase {
+	switch s {
+	case health.Away:
+		return proxy.Away
+	case health.Ready:
+		return proxy.Ready
+	case health.Settled:
+		return proxy.Settled
+	default:
+		return proxy.Unknown
+	}
+}
+
+// toolHints reads the annotations that decide about replays. What isn't as the
+// specification has it (2025-06-18, server/tools, "Tool") hints at nothing.
+func toolHints(ts *health.Toolset) []proxy.ToolHints {
+	hints := make([]proxy.ToolHints, len(ts.Tools))
+	for i, t := range ts.Tools {
+		var d struct {
+			Annotations struct {
+				ReadOnly   bool `json:"readOnlyHint"`
+				Idempotent bool `json:"idempotentHint"`
+			} `json:"annotations"`
+		}
+		if json.Unmarshal(t.Raw, &d) != nil {
+			d.Annotations.ReadOnly, d.Annotations.Idempotent = false, false
+		}
+		hints[i] = proxy.ToolHints{Name: t.Name, Digest: t.Digest, ReadOnly: d.Annotations.ReadOnly, Idempotent: d.Annotations.Idempotent}
+	}
+	return hints
+}
+
+// same tells whether the checker may go on for another configuration of the
+// server.
+func (b *backend) same(s config.Server) bool {
+	return reflect.DeepEqual(b.watched, healthConfig(s)) && b.headers == s.Probe.HeadersFile
+}
+
+// snapshot is what the admin API shows.
+func (b *backend) snapshot() admin.Server {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := admin.Server{
+		Name: b.name, Path: b.server.Path, Upstream: config.RedactURL(b.server.Upstream), Transport: b.server.Transport,
+		State: b.last.State.String(), Tools: []admin.Tool{}, ServerInfo: b.info,
+		Swaps: b.swaps, LastSwap: b.swap, LastChange: b.change,
+	}
+	if g, ok := b.all.registry.Generation(b.name); ok {
+		s.Generation, s.Hash, s.SettledAt = g.Number, g.Hash, &g.At
+		for _, name := range toolNames(g) {
+			s.Tools = append(s.Tools, admin.Tool{Name: name, Digest: g.Tools[name]})
+		}
+	}
+	return s
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
+)
+
+// Limits of all listeners. There is none for writing: streams stay open.
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 5 * time.Minute // longer than clients keep connections, so that they close first
+	maxHeaderBytes    = 256 << 10
+	quickShutdown     = time.Second // for listeners whose requests are short
+)
+
+// binding is a bound address that isn't served yet.
+type binding struct {
+	name string
+	net.Listener
+}
+
+// bindings are the addresses of a sidecar; register may be nil.
+type bindings struct {
+	agents, ops, admin, register *binding
+}
+
+// bind takes all addresses, before anything else is done: most mistakes show here.
+func (a *app) bind(ctx context.Context, cfg *config.Config) (b bindings, err error) {
+	for _, l := range []struct {
+		to         **binding
+		name, flag string
+		addr       string
+	}{
+		{&b.ops, "ops", "--ops-listen", cfg.OpsListen},
+		{&b.admin, "admin", "--admin-listen", cfg.AdminListen},
+		{&b.register, "register", "--register-listen", cfg.RegisterListen},
+		{&b.agents, "agents", "--listen", cfg.Listen},
+	} {
+		if l.addr == "" {
+			continue
+		}
+		nl, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.addr)
+		if err != nil {
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return b, fmt.Errorf("%s is in use by another program: stop it, or use another %s", l.addr, l.flag)
+			}
+			return b, fmt.Errorf("listening on %s: %w (see %s)", l.addr, err, l.flag)
+		}
+		a.cleanups.add(l.name+" address", func(context.Context) error {
+			if err := nl.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			return nil
+		})
+		a.addrs[l.name] = nl.Addr()
+		*l.to = &binding{l.name, nl}
+	}
+	return b, nil
+}
+
+// server returns an HTTP server whose requests end with ctx.
+func (a *app) server(ctx context.Context, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serve serves a handler until the app stops. Requests that still run then are
+// given drain, or, without one, a moment.
+func (a *app) serve(ctx context.Context, b *binding, h http.Handler, drain func(context.Context, *http.Server) error) {
+	srv := a.server(ctx, h)
+	a.spawn(ctx, b.name, func(context.Context) error {
+		if err := srv.Serve(b); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	if drain == nil {
+		drain = func(ctx context.Context, srv *http.Server) error {
+			ctx, cancel := context.WithTimeout(ctx, quickShutdown)
+			defer cancel()
+			_ = srv.Shutdown(ctx) // what isn't done by then is cut off
+			return nil
+		}
+	}
+	a.cleanups.add(b.name+" requests", func(ctx context.Context) error {
+		return errors.Join(drain(ctx, srv), srv.Close())
+	})
+	a.log.Info("listening", "component", b.name, "address", b.Addr().String())
+}
+
+func (a *app) serveAdmin(ctx context.Context, b bindings) {
+	d := admin.Deps{Logger: a.log, Servers: a.backends, Conversations: a.registry, Control: a, Feed: a.feed}
+	if a.cfg.Load().AdminTokenFile != "" {
+		d.Token = func() (string, error) { return secretFile(a.cfg.Load().AdminTokenFile)() }
+	}
+	a.serve(ctx, b.admin, admin.New(d), func(ctx context.Context, srv *http.Server) error {
+		a.feed.Close()
+		ctx, cancel := context.WithTimeout(ctx, quickShutdown)
+		defer cancel()
+		_ = srv.Shutdown(ctx)
+		return nil
+	})
+	if b.register != nil {
+		a.serve(ctx, b.register, admin.NewRegister(admin.RegisterDeps{Logger: a.log, Conversations: a.registry, Tokens: a.registerTokens}), nil)
+	}
+}
+
+// registerTokens returns the tokens of the agent servers that may register.
+func (a *app) registerTokens() map[string]string {
+	tokens := map[string]string{}
+	for _, s := range a.cfg.Load().AgentServers {
+		if s.RegisterTokenFile == "" {
+			continue
+		}
+		token, err := secretFile(s.RegisterTokenFile)()
+		if err != nil {
+			a.log.Warn("agent server can't register", "agent_server", s.Name, "err", err)
+			continue
+		}
+		tokens[s.Name] = token
+	}
+	return tokens
+}
+
+func (a *app) serveAgents(ctx context.Context, cfg *config.Config, b bindings) error {
+	if cfg.TLSCertFile != "" {
+		cert, err := newCertificate(cfg.TLSCertFile, cfg.TLSKeyFile, a.log)
+		if err != nil {
+			return err
+		}
+		b.agents.Listener = tls.NewListener(b.agents.Listener, &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: cert.get, NextProtos: []string{"h2", "http/1.1"},
+		})
+	}
+	a.serve(ctx, b.agents, a.proxy, a.drainAgents)
+	return nil
+}
+
+// drainAgents stops accepting, ends streams and lets running calls finish.
+func (a *app) drainAgents(ctx context.Context, srv *http.Server) error {
+	limit := a.cfg.Load().DrainTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("calls still ran after %s", limit))
+	defer cancel()
+	var g errgroup.Group
+	g.Go(func() error { return a.proxy.Drain(ctx) })
+	g.Go(func() error { return srv.Shutdown(ctx) })
+	if err := g.Wait(); err != nil {
+		a.log.Warn("calls cut off", "err", context.Cause(ctx))
+	}
+	return nil
+}

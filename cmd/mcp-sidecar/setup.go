@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
+	"github.com/mcp-sidecar/mcp-sidecar/conversation"
+	"github.com/mcp-sidecar/mcp-sidecar/conversation/boltstore"
+	"github.com/mcp-sidecar/mcp-sidecar/health"
+	"github.com/mcp-sidecar/mcp-sidecar/metrics"
+	"github.com/mcp-sidecar/mcp-sidecar/notify"
+	"github.com/mcp-sidecar/mcp-sidecar/proxy"
+)
+
+// Where a generated session key is kept in the store.
+const (
+	keyBucket = "keys"
+	keyName   = "session"
+)
+
+// setUp makes all parts and starts them. What is started first ends last: the
+// ops listener outlives everything that it tells about, and agents are served
+// only when all else is there.
+func (a *app) setUp(ctx context.Context) error {
+	cfg := a.cfg.Load()
+	a.reg = metrics.NewRegistry(a.build)
+	a.metrics = newAppMetrics(a.reg, func() bool { return a.quiescing.Load() || a.stopping.Load() })
+	a.metrics.loaded(nil)
+
+	bound, err := a.bind(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	a.serve(ctx, bound.ops, metrics.Ops{Live: a.live, Ready: a.ready, Started: a.hasStarted}.Handler(a.reg), nil)
+	if err := a.openStore(cfg); err != nil {
+		return err
+	}
+	keys, err := a.sessionKeys(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if err := a.make(cfg, keys); err != nil {
+		return err
+	}
+	if err := a.registry.Load(ctx); err != nil {
+		return fmt.Errorf("reading the state: %w", err)
+	}
+	a.spawn(ctx, "registry", a.registry.Run)
+	if err := a.registerConfigured(ctx, cfg); err != nil {
+		return err
+	}
+	a.spawn(ctx, "proxy", a.proxy.Run)
+	first, err := a.backends.plan(cfg.Servers)
+	if err != nil {
+		return err
+	}
+	a.backends.publish(first)
+	a.spawn(ctx, "health", a.backends.Run)
+	a.spawn(ctx, "notify", a.notifier.Run)
+	a.serveAdmin(ctx, bound)
+	return a.serveAgents(ctx, cfg, bound)
+}
+
+func (a *app) openStore(cfg *config.Config) error {
+	s, err := boltstore.Open(cfg.State, boltstore.DefaultOptions())
+	if err != nil {
+		return err
+	}
+	a.cleanups.add("state", func(context.Context) error { return s.Close() })
+	a.store = s
+	return nil
+}
+
+// sessionKeys reads the key file. Without one, the key of an earlier run is
+// taken from the store, or made.
+func (a *app) sessionKeys(ctx context.Context, cfg *config.Config) (*proxy.Keyring, error) {
+	if cfg.SessionKeyFile != "" {
+		b, err := os.ReadFile(cfg.SessionKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the session keys: %w", err)
+		}
+		keys, err := proxy.ParseKeys(b)
+		if err != nil {
+			return nil, fmt.Errorf("reading the session keys in %s: %w", cfg.SessionKeyFile, err)
+		}
+		return proxy.NewKeyring(keys...)
+	}
+	key, err := a.store.Blob(ctx, keyBucket, keyName)
+	if errors.Is(err, conversation.ErrNotFound) {
+		key = proxy.NewKey()
+		err = a.store.PutBlob(ctx, keyBucket, keyName, key, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keeping a session key in the state: %w", err)
+	}
+	return proxy.NewKeyring(key)
+}
+
+// make makes the parts that do the work. None of them begins with it.
+func (a *app) make(cfg *config.Config, keys *proxy.Keyring) error {
+	cm := conversation.NewMetrics(a.reg)
+	a.store = conversation.Instrument(a.store, cm)
+	var err error
+	a.registry, err = conversation.NewRegistry(registryConfig(cfg), conversation.RegistryDeps{Store: a.store, Logger: a.log, Metrics: cm})
+	if err != nil {
+		return err
+	}
+	pm := proxy.NewMetrics(a.reg)
+	a.proxy, err = proxy.New(proxyConfig(cfg), proxy.Deps{
+		Logger: a.log, Metrics: pm, Keys: keys, Blobs: a.store, Conversations: a.registry,
+		Suspect: func(server, reason string) { a.backends.suspect(server, reason) },
+	})
+	if err != nil {
+		return err
+	}
+	nc := notify.DefaultConfig()
+	nc.Concurrency = cfg.RefreshConcurrency
+	a.notifier, err = notify.New(nc, agentServers(cfg), notify.Deps{
+		Registry: a.registry, Ready: func(server string) bool { return a.backends.settled(server) },
+		OnEvent: a.publishRefresh, Logger: a.log, Metrics: notify.NewMetrics(a.reg),
+	})
+	if err != nil {
+		return err
+	}
+	a.backends = &backends{
+		log: a.log, metrics: health.NewMetrics(a.reg), registry: a.registry, proxy: a.proxy, wake: a.notifier.Wake, feed: a.feed,
+		version: a.build.Version, refreshOnSwap: func() bool { return a.cfg.Load().RefreshOn == "swap" },
+		wanted: make(chan *plan), ended: make(chan struct{}), byName: map[string]*backend{},
+	}
+	return nil
+}
+
+// registerConfigured registers the conversations of the configuration, and
+// forgets those that an earlier one had.
+func (a *app) registerConfigured(ctx context.Context, cfg *config.Config) error {
+	want := map[conversation.ID]bool{}
+	for _, c := range cfg.Conversations {
+		id, err := conversation.ParseID(c.ID)
+		if err != nil {
+			return err
+		}
+		want[id] = true
+		_, _, err = a.registry.Register(ctx, conversation.Registration{
+			ID: id, AgentServer: c.AgentServer, Servers: c.Servers, Source: conversation.SourceConfig,
+		})
+		if err != nil {
+			return fmt.Errorf("registering conversation %s: %w", id, err)
+		}
+	}
+	q := conversation.Query{Limit: 1000}
+	for {
+		page, err := a.registry.List(q)
+		if err != nil {
+			return fmt.Errorf("listing conversations: %w", err)
+		}
+		for _, v := range page.Items {
+			if v.Source != conversation.SourceConfig || want[v.ID] {
+				continue
+			}
+			if err := a.registry.Remove(ctx, v.ID); err != nil && !errors.Is(err, conversation.ErrNotFound) {
+				return fmt.Errorf("removing conversation %s: %w", v.ID, err)
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		q.Cursor = page.Next
+	}
+}
