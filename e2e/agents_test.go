@@ -122,6 +122,13 @@ func (a *agents) asked(id string) []int {
 	return append([]int(nil), a.refreshes[id]...)
 }
 
+// forget begins to count anew.
+func (a *agents) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.refreshes)
+}
+
 // refreshed returns how many refreshes of a conversation succeeded.
 func (a *agents) refreshed(id string) int {
 	n := 0
