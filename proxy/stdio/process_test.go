@@ -1,0 +1,425 @@
+package stdio
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+func TestDeathOfTheProcess(t *testing.T) {
+	f := start(t, testConfig(t, "plain"))
+	s := f.open()
+	stream := f.listen(s)
+	other := f.open()
+
+	muted := make(chan error, 1)
+
+	go func() {
+		_, err := f.do(t.Context(), http.MethodPost, s, toolCall("1", "mute"))
+		muted <- err
+	}()
+
+	eventually(t, "the request runs", func() bool { return f.session(s).proc.busy() })
+
+	if _, err := f.do(t.Context(), http.MethodPost, s, toolCall("2", "die")); !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+
+	if err := <-muted; !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got %v", err)
+	}
+
+	stream.end(io.ErrUnexpectedEOF)
+
+	for _, body := range []string{toolCall("1", "pid"), `{"jsonrpc":"2.0","method":"notifications/x"}`} {
+		if status, text := f.post(s, body); status != http.StatusNotFound || !strings.Contains(text, "-32001") {
+			t.Errorf("got %d %s", status, text)
+		}
+	}
+
+	f.pid(other)
+	f.pid(f.open())
+
+	if f.swaps.Load() != 0 {
+		t.Error("one session's process was taken for all")
+	}
+}
+
+func TestDeathInAnswer(t *testing.T) {
+	f := start(t, testConfig(t, "plain"))
+	s := f.open()
+	file := filepath.Join(t.TempDir(), "go on")
+
+	// The first of a batch dies with the second's notification told.
+	resp, err := f.do(t.Context(), http.MethodPost, s, "["+toolCall("1", "notice", "method", "x")+","+toolCall("2", "wait", "file", file)+"]")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer func() { _ = resp.Body.Close() }()
+
+	_, _ = f.do(t.Context(), http.MethodPost, s, toolCall("3", "die"))
+
+	if b, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(string(b), `"method":"x"`) {
+		t.Errorf("got %s, %v", b, err)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	cfg := testConfig(t, "exit")
+	cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour
+	f := start(t, cfg)
+
+	for range 5 {
+		if _, err := f.do(t.Context(), http.MethodPost, "", initRequest(initParams)); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	}
+
+	eventually(t, "it is logged", func() bool { return strings.Contains(f.log.String(), "ended by itself") })
+
+	if log := f.log.String(); strings.Count(log, "was started") != 1 || !strings.Contains(log, `stderr="cannot find the module"`) || !strings.Contains(log, `exit="exit status 3"`) {
+		t.Error(log)
+	}
+}
+
+func TestNoSuchCommand(t *testing.T) {
+	cfg := testConfig(t, "")
+	cfg.Command = []string{filepath.Join(t.TempDir(), "none")}
+	f := start(t, cfg)
+
+	for _, shared := range []bool{false, true} {
+		f.cfg.Shared = shared
+
+		eventually(t, "another try", func() bool {
+			_, err := f.do(t.Context(), http.MethodPost, "", initRequest(initParams))
+			if !errors.Is(err, ErrUnavailable) {
+				t.Fatal(err)
+			}
+
+			return errors.Is(err, os.ErrNotExist)
+		})
+	}
+
+	f.stop()
+
+	if n := strings.Count(f.log.String(), "can't be started"); n < 2 {
+		t.Errorf("logged %d times", n)
+	}
+}
+
+func TestSlowStart(t *testing.T) {
+	cfg := testConfig(t, "plain")
+	cfg.Env["STDIO_TEST_WAIT"] = filepath.Join(t.TempDir(), "ready")
+	f := start(t, cfg)
+
+	// Whoever gives up finds the same process again.
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+
+		if _, err := f.do(ctx, http.MethodPost, "", initRequest(initParams)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+
+		cancel()
+	}
+
+	if err := os.WriteFile(cfg.Env["STDIO_TEST_WAIT"], nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	f.pid(f.open())
+
+	if n := strings.Count(f.log.String(), "was started"); n != 1 {
+		t.Errorf("%d were started", n)
+	}
+}
+
+func TestStartTimeout(t *testing.T) {
+	cfg := testConfig(t, "plain")
+	cfg.Env["STDIO_TEST_WAIT"] = filepath.Join(t.TempDir(), "never")
+	cfg.StartTimeout, cfg.StopGrace = 20*time.Millisecond, 20*time.Millisecond
+	f := start(t, cfg)
+
+	if _, err := f.do(t.Context(), http.MethodPost, "", initRequest(initParams)); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+
+	f.stop()
+	childless(t)
+}
+
+func TestStop(t *testing.T) {
+	cfg := testConfig(t, "stubborn")
+	cfg.StopGrace = 20 * time.Millisecond
+	f := start(t, cfg)
+	s, other := f.open(), f.open()
+	pid := f.pid(s)
+
+	child, err := strconv.Atoi(f.text(s, "child"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	resp, err := f.do(t.Context(), http.MethodDelete, s, "")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+
+	eventually(t, "process and child end", func() bool { return !alive(pid) && !alive(child) })
+
+	if !strings.Contains(f.log.String(), "killing it") {
+		t.Error("it ended without being killed")
+	}
+
+	pid = f.pid(other)
+	f.stop()
+
+	if alive(pid) {
+		t.Error("it survived")
+	}
+
+	childless(t)
+}
+
+func TestChildrenOfTheDead(t *testing.T) {
+	f := start(t, testConfig(t, "plain"))
+	s := f.open()
+
+	child, err := strconv.Atoi(f.text(s, "child"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// It keeps stdout open, and yet the death is noticed.
+	if err := syscall.Kill(f.pid(s), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+
+	eventually(t, "the session is unknown", func() bool { return f.session(s) == nil })
+	eventually(t, "the child ends", func() bool { return !alive(child) })
+}
+
+func TestMaxProcesses(t *testing.T) {
+	cfg := testConfig(t, "plain")
+	cfg.MaxProcesses = 2
+	f := start(t, cfg)
+	first, second := f.open(), f.open()
+	f.pid(first)
+
+	// The second was idle longest.
+	third := f.open()
+
+	if status, _ := f.post(second, toolCall("1", "pid")); status != http.StatusNotFound {
+		t.Errorf("got %d", status)
+	}
+
+	f.listen(first)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+
+	go func() {
+		defer close(done)
+
+		_, _ = f.do(ctx, http.MethodPost, third, toolCall("1", "mute"))
+	}()
+
+	eventually(t, "the third is busy", func() bool { return f.session(third).proc.busy() })
+
+	if status, text := f.post("", initRequest(initParams)); status != http.StatusTooManyRequests || !strings.Contains(text, `"id":"init"`) {
+		t.Errorf("got %d %s", status, text)
+	}
+
+	cancel()
+	<-done
+	f.open()
+}
+
+func TestStderr(t *testing.T) {
+	f := start(t, testConfig(t, "plain"))
+	s := f.open()
+	f.text(s, "stderr", "line", strings.Repeat("x", 3*maxLogLine)+"\nsecond")
+	eventually(t, "both lines are logged", func() bool { return strings.Contains(f.log.String(), "line=second") })
+
+	if strings.Contains(f.log.String(), strings.Repeat("x", maxLogLine+1)) {
+		t.Error("a line is too long")
+	}
+
+	f.text(s, "stderr", "line", strings.Repeat("again\n", 2*logBurst))
+	f.stop()
+
+	if n := strings.Count(f.log.String(), "line=again"); n < logBurst/2 || n > logBurst+logPerSecond || !strings.Contains(f.log.String(), "suppressed") {
+		t.Errorf("logged %d lines", n)
+	}
+}
+
+func TestShared(t *testing.T) {
+	cfg := testConfig(t, "plain")
+	cfg.Shared = true
+	f := start(t, cfg)
+
+	status, old := f.post("", initRequest(strings.Replace(initParams, "2025-11-25", "2025-03-26", 1)))
+	if want := `{"jsonrpc":"2.0","id":"init","result":{"protocolVersion":"2025-03-26"`; status != http.StatusOK || !strings.HasPrefix(old, want) {
+		t.Errorf("got %d %s", status, old)
+	}
+
+	status, future := f.post("", initRequest(strings.Replace(initParams, "2025-11-25", "2025-12-31", 1)))
+	if want := `{"jsonrpc":"2.0","id":"init","result":{"protocolVersion":"2025-11-25"`; status != http.StatusOK || !strings.HasPrefix(future, want) {
+		t.Errorf("got %d %s", status, future)
+	}
+
+	one, two := f.open(), f.open()
+	if f.pid(one) != f.pid(two) {
+		t.Error("there are two processes")
+	}
+
+	if n := strings.Count(f.log.String(), "line=initialized"); n != 1 {
+		t.Errorf("it was initialised %d times", n)
+	}
+
+	// Equal ids and progress tokens of two sessions at the same time.
+	file := filepath.Join(t.TempDir(), "go on")
+	answers := make(chan string, 2)
+
+	for _, s := range []string{one, two} {
+		go func() {
+			_, body := f.post(s, toolCall("1", "wait", "file", file))
+			answers <- body
+		}()
+	}
+
+	eventually(t, "both run", func() bool {
+		p := f.session(one).proc
+		p.mu.Lock()
+		defer p.mu.Unlock()
+
+		return len(p.pending) == 2
+	})
+
+	for _, token := range []string{`"t"`, `1`} {
+		_, body := f.post(one, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":`+token+`},"name":"progress"}}`)
+		if got := postEvents(t, body); len(got) != 4 || !strings.Contains(got[0], `"progressToken":`+token) {
+			t.Errorf("got %s", body)
+		}
+	}
+
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	for range 2 {
+		if body := <-answers; !strings.HasPrefix(body, `{"jsonrpc":"2.0","id":1,`) {
+			t.Errorf("got %s", body)
+		}
+	}
+
+	// Nothing of one client reaches the other, but that lists changed.
+	a, b := f.listen(one), f.listen(two)
+	f.text(one, "notice", "method", "notifications/tools/list_changed")
+
+	for _, s := range []*events{a, b} {
+		s.want(listChanged)
+	}
+
+	_, body := f.post(one, toolCall("1", "notice", "method", "notifications/message"))
+	if got := postEvents(t, body); len(got) != 2 {
+		t.Errorf("got %s", body)
+	}
+
+	if got := f.text(one, "ask", "method", "ping"); got != "{}" {
+		t.Errorf("got %s", got)
+	}
+
+	if got := f.text(one, "ask", "method", "roots/list"); !strings.Contains(got, "-32601") {
+		t.Errorf("got %s", got)
+	}
+
+	if status, _ := f.post(one, `{"jsonrpc":"2.0","id":"q","result":{}}`); status != http.StatusAccepted {
+		t.Errorf("got %d", status)
+	}
+
+	// The end of a session isn't that of the process, the end of the process is
+	// that of all sessions.
+	if _, err := f.do(t.Context(), http.MethodDelete, one, ""); err != nil {
+		t.Error(err)
+	}
+
+	a.end(io.EOF)
+
+	if _, err := f.do(t.Context(), http.MethodPost, two, toolCall("1", "die")); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got %v", err)
+	}
+
+	b.end(io.ErrUnexpectedEOF)
+
+	if f.session(two) != nil || f.swaps.Load() != 1 {
+		t.Errorf("the swap was told %d times", f.swaps.Load())
+	}
+
+	f.pid(f.open())
+}
+
+func statelessRequest(id, method, params string) (body string, header []string) {
+	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+	body = fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{%s%s}}`, id, method, meta, params)
+
+	return body, []string{mcp.HeaderProtocolVersion, "2026-07-28", mcp.HeaderMethod, method}
+}
+
+func TestStateless(t *testing.T) {
+	f := start(t, testConfig(t, "plain"))
+
+	for range 2 {
+		body, header := statelessRequest(`"a"`, "tools/call", `,"name":"pid"`)
+		header = append(header, mcp.HeaderName, "pid")
+
+		if status, text := f.post("", body, header...); status != http.StatusOK || !strings.HasPrefix(text, `{"jsonrpc":"2.0","id":"a","result":`) {
+			t.Errorf("got %d %s", status, text)
+		}
+	}
+
+	body, header := statelessRequest("1", "server/discover", "")
+	if status, text := f.post("", body, header...); status != http.StatusNotFound || !strings.Contains(text, "-32601") {
+		t.Errorf("got %d %s", status, text)
+	}
+
+	if status, text := f.post("", body, append(header, mcp.HeaderMethod, "ping")...); status != http.StatusBadRequest || !strings.Contains(text, "-32020") {
+		t.Errorf("got %d %s", status, text)
+	}
+
+	if status, text := f.post("", body, append(header, mcp.HeaderProtocolVersion, "2026-08-28")...); status != http.StatusBadRequest || !strings.Contains(text, "-32020") {
+		t.Errorf("got %d %s", status, text)
+	}
+
+	// A subscription is answered by a stream, and ended by leaving it.
+	body, header = statelessRequest(`"sub"`, methodListen, "")
+
+	resp, err := f.do(t.Context(), http.MethodPost, "", body, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	(&events{t, bufio.NewReader(resp.Body)}).want(
+		`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"sub"}}}`)
+
+	_ = resp.Body.Close()
+
+	eventually(t, "the process is told", func() bool { return strings.Contains(f.log.String(), "cancelled ") })
+
+	if n := strings.Count(f.log.String(), "was started"); n != 1 {
+		t.Errorf("%d processes were started", n)
+	}
+}
