@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -106,7 +107,7 @@ func BenchmarkSettle100k(b *testing.B) {
 	r := loadMany(b, manyStore(b))
 	b.ReportAllocs()
 	loop(b, func(i int) {
-		if _, _, err := r.Settle(b.Context(), "tools", fmt.Sprint(i), nil, time.Now()); err != nil {
+		if _, _, err := r.Settle(b.Context(), "tools", strconv.Itoa(i), nil, time.Now()); err != nil {
 			b.Fatal(err)
 		}
 		if ids, _ := r.Due(time.Now()); len(ids) != many {

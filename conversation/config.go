@@ -37,6 +37,8 @@ type AgentServerSettings struct {
 	// IdleAfter is the time without activity after which the agent server forgets the tools of a conversation and will build fresh ones by
 	// itself; 0 is never.
 	IdleAfter time.Duration
+	// Label is the name under which several agent servers are counted together; "" is its own name.
+	Label string
 }
 
 // DefaultRegistryConfig returns the defaults, without any server or agent server.

@@ -49,11 +49,12 @@ type Conversation struct {
 }
 
 // Clone returns a deep copy.
-func (c Conversation) Clone() Conversation {
-	c.Servers = maps.Clone(c.Servers)
-	c.Tried = maps.Clone(c.Tried)
-	c.LastError = cloneFailure(c.LastError)
-	return c
+func (c *Conversation) Clone() Conversation {
+	clone := *c
+	clone.Servers = maps.Clone(c.Servers)
+	clone.Tried = maps.Clone(c.Tried)
+	clone.LastError = cloneFailure(c.LastError)
+	return clone
 }
 
 func cloneFailure(f *Failure) *Failure {

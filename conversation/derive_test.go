@@ -10,7 +10,8 @@ import (
 )
 
 func TestStates(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		time.Sleep(time.Hour) // so that there is a past
 		h.settle("tools", "A")
 		h.settle("other", "O")
@@ -71,7 +72,8 @@ func TestStates(t *testing.T) {
 }
 
 func TestConditions(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		for id, test := range map[conversation.ID]struct {
 			cond  conversation.Condition
@@ -103,7 +105,8 @@ func TestConditions(t *testing.T) {
 
 // TestUntilSomethingChanges covers answers that repeating won't change.
 func TestUntilSomethingChanges(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		terminal := func() {
@@ -143,7 +146,7 @@ func TestUntilSomethingChanges(t *testing.T) {
 
 // TestAttemptForOlderGeneration covers a generation that settles during an attempt that fails for good.
 func TestAttemptForOlderGeneration(t *testing.T) {
-	bubble(t, func(_ *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		began := h.view("c")
@@ -158,7 +161,7 @@ func TestAttemptForOlderGeneration(t *testing.T) {
 // TestWaitsHoldForNewGenerations: an agent server that asked to wait is not asked earlier because of a new generation, but one without
 // the action is.
 func TestWaitsHoldForNewGenerations(t *testing.T) {
-	bubble(t, func(_ *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
 		h.settle("tools", "A")
 		for id, cond := range map[conversation.ID]conversation.Condition{
 			"failed": conversation.ConditionFailed, "parked": conversation.ConditionParked, "unsupported": conversation.ConditionUnsupported,
@@ -173,10 +176,11 @@ func TestWaitsHoldForNewGenerations(t *testing.T) {
 }
 
 func TestDormant(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.seen("c", "tools")
-		h.lists("c", "tools")
+		h.lists("c")
 		h.wantState("c", conversation.StateCurrent)
 		time.Sleep(idleAfter)
 		h.wantState("c", conversation.StateCurrent) // idle, but there is nothing to do
@@ -204,7 +208,7 @@ func TestDormant(t *testing.T) {
 		// A conversation that has built its tools anew needs no refresh.
 		h.seen("c", "tools")
 		time.Sleep(time.Second)
-		h.lists("c", "tools")
+		h.lists("c")
 		h.wantState("c", conversation.StateCurrent)
 		if s := h.view("c").Servers["tools"]; s.How != conversation.HowObserved || s.Applied != 2 {
 			t.Errorf("after it built its tools: %+v", s)
@@ -214,7 +218,8 @@ func TestDormant(t *testing.T) {
 }
 
 func TestDormantAndForced(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c", LastActive: time.Now().Add(-time.Hour)})
 		h.wantState("c", conversation.StateDormant)
@@ -229,7 +234,7 @@ func TestDormantAndForced(t *testing.T) {
 
 // TestNeverDormantWithoutEvidence: where nothing tells of a conversation's activity, it is refreshed.
 func TestNeverDormantWithoutEvidence(t *testing.T) {
-	bubble(t, func(_ *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		time.Sleep(48 * time.Hour)
@@ -239,7 +244,8 @@ func TestNeverDormantWithoutEvidence(t *testing.T) {
 }
 
 func TestNothingOffered(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.register(conversation.Registration{ID: "c"})
 		h.wantState("c", conversation.StateCurrent)
 		if err := h.Refresh(t.Context(), "c"); err != nil {
@@ -254,7 +260,8 @@ func TestNothingOffered(t *testing.T) {
 
 // TestStaleSince: the age counts from the first generation that a conversation misses, however many follow.
 func TestStaleSince(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		time.Sleep(time.Minute)
 		h.register(conversation.Registration{ID: "c", CreatedAt: time.Now()})

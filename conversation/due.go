@@ -10,28 +10,33 @@ import (
 const dueNow = stamp(math.MinInt64)
 
 // dueHeap orders the entries that need an attempt by when. Entries know their index.
-type dueHeap []*entry
+type dueHeap struct{ entries []*entry }
 
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h dueHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].pos, h[j].pos = i, j
+// Len, Less, Swap, Push and Pop are for package heap.
+func (h *dueHeap) Len() int { return len(h.entries) }
+
+// Less compares two entries.
+func (h *dueHeap) Less(i, j int) bool { return h.entries[i].due < h.entries[j].due }
+
+// Swap exchanges two entries.
+func (h *dueHeap) Swap(i, j int) {
+	h.entries[i], h.entries[j] = h.entries[j], h.entries[i]
+	h.entries[i].pos, h.entries[j].pos = i, j
 }
 
-// Push and Pop are for package heap alone.
+// Push adds an entry at the end.
 func (h *dueHeap) Push(x any) {
-	e := x.(*entry)
-	e.pos = len(*h)
-	*h = append(*h, e)
+	e, _ := x.(*entry)
+	e.pos = len(h.entries)
+	h.entries = append(h.entries, e)
 }
 
 // Pop takes the last entry off.
 func (h *dueHeap) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
+	last := len(h.entries) - 1
+	e := h.entries[last]
+	h.entries[last] = nil
+	h.entries = h.entries[:last]
 	e.pos = -1
 	return e
 }
@@ -53,10 +58,10 @@ func (r *Registry) Due(now time.Time) (ids []ID, next time.Time) {
 	var gone []*entry
 	var walk func(i int)
 	walk = func(i int) { // what is due is a connected part of the heap, around its root
-		if i >= len(r.due) {
+		if i >= r.due.Len() {
 			return
 		}
-		e := r.due[i]
+		e := r.due.entries[i]
 		if e.due > at {
 			first = min(first, e.due)
 			return
@@ -103,15 +108,15 @@ func (r *Registry) reindex(e *entry) {
 // rebuildDue makes the heap anew, in one pass. mu is held.
 func (r *Registry) rebuildDue() {
 	now := r.clock.stamp(r.clock.now())
-	for _, e := range r.due {
+	for _, e := range r.due.entries {
 		e.pos = -1
 	}
-	clear(r.due)
-	r.due = r.due[:0]
+	clear(r.due.entries)
+	r.due.entries = r.due.entries[:0]
 	for _, e := range r.order {
 		if at := r.dueAt(e, now); at != never {
-			e.due, e.pos = at, len(r.due)
-			r.due = append(r.due, e)
+			e.due = at
+			r.due.Push(e)
 		}
 	}
 	heap.Init(&r.due)

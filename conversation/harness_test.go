@@ -30,17 +30,17 @@ func testConfig() conversation.RegistryConfig {
 	return cfg
 }
 
-func openStore(t testing.TB, path string) *boltstore.Store {
-	t.Helper()
+func openStore(tb testing.TB, path string) *boltstore.Store {
+	tb.Helper()
 	o := boltstore.DefaultOptions()
 	o.NoSync = true
 	s, err := boltstore.Open(path, o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Errorf("closing the store: %v", err)
+			tb.Errorf("closing the store: %v", err)
 		}
 	})
 	return s
@@ -96,12 +96,12 @@ type harness struct {
 }
 
 // bubble runs a test with a registry in virtual time.
-func bubble(t *testing.T, test func(t *testing.T, h *harness)) {
+func bubble(t *testing.T, test func(h *harness)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &flakyStore{Store: openStore(t, filepath.Join(t.TempDir(), "state.db"))}
-		test(t, start(t, store, testConfig()))
+		test(start(t, store, testConfig()))
 	})
 }
 
@@ -255,11 +255,11 @@ func (h *harness) seen(id conversation.ID, server string) {
 	h.Seen(conversation.Sighting{ID: id, AgentServer: "default", Server: server, Source: conversation.SourceURL})
 }
 
-// lists has the conversation list the tools of a server that settled, now.
-func (h *harness) lists(id conversation.ID, server string) {
-	g, _ := h.Generation(server)
+// lists has the conversation list the tools that settled, now.
+func (h *harness) lists(id conversation.ID) {
+	g, _ := h.Generation("tools")
 	h.Listed(conversation.Listing{
-		ID: id, Server: server, Generation: g.Number, Began: time.Now(), Ended: time.Now(), Complete: true,
+		ID: id, Server: "tools", Generation: g.Number, Began: time.Now(), Ended: time.Now(), Complete: true,
 	})
 }
 

@@ -92,24 +92,27 @@ func (r *Registry) currentStats() *stats {
 		counts: make(map[string]map[State]int, len(r.cfg.AgentServers)),
 		oldest: make(map[string]time.Time, len(r.cfg.AgentServers)),
 	}
-	for agent := range r.cfg.AgentServers {
-		s.oldest[agent] = time.Time{}
-		s.counts[agent] = make(map[State]int)
+	for _, a := range r.agents {
+		if _, done := s.counts[a.label]; done || !a.configured {
+			continue
+		}
+		s.oldest[a.label] = time.Time{}
+		s.counts[a.label] = make(map[State]int)
 		for _, state := range States() {
-			s.counts[agent][state] = 0
+			s.counts[a.label][state] = 0
 		}
 	}
 	for _, e := range r.order {
 		if !e.agent.configured {
 			continue
 		}
-		agent := e.agent.name
+		label := e.agent.label
 		state := r.state(e, at)
-		s.counts[agent][state]++
+		s.counts[label][state]++
 		if state == StateStale || state == StateFailed {
 			since := r.staleSince(e, now)
-			if oldest := s.oldest[agent]; oldest.IsZero() || since.Before(oldest) {
-				s.oldest[agent] = since
+			if oldest := s.oldest[label]; oldest.IsZero() || since.Before(oldest) {
+				s.oldest[label] = since
 			}
 		}
 	}
@@ -117,14 +120,14 @@ func (r *Registry) currentStats() *stats {
 	return s
 }
 
-// Counts returns the number of conversations by agent server and state, zeros included, for the configured agent servers. It may be up to a
-// second old.
+// Counts returns the number of conversations by the label of their agent server and by state, zeros included, for the configured agent
+// servers. It may be up to a second old.
 func (r *Registry) Counts() map[string]map[State]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	counts := make(map[string]map[State]int)
-	for agent, byState := range r.currentStats().counts {
-		counts[agent] = maps.Clone(byState)
+	for label, byState := range r.currentStats().counts {
+		counts[label] = maps.Clone(byState)
 	}
 	return counts
 }

@@ -36,7 +36,8 @@ func (h *harness) listAll(q conversation.Query, between func()) (ids []conversat
 }
 
 func TestList(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		if p, err := h.List(conversation.Query{}); err != nil || p.Items == nil || len(p.Items) != 0 || p.Next != "" {
 			t.Errorf("List of none: %+v, %v", p, err)
 		}
@@ -102,9 +103,13 @@ func TestList(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		reg := prometheus.NewPedanticRegistry()
-		r, err := conversation.NewRegistry(testConfig(), conversation.RegistryDeps{
+		cfg := testConfig()
+		cfg.AgentServers["second"] = conversation.AgentServerSettings{IdleAfter: idleAfter, Label: "sandboxes"}
+		cfg.AgentServers["third"] = cfg.AgentServers["second"]
+		r, err := conversation.NewRegistry(cfg, conversation.RegistryDeps{
 			Store: h.store, Metrics: conversation.NewMetrics(reg),
 		})
 		if err != nil {
@@ -121,10 +126,10 @@ func TestCounts(t *testing.T) {
 		h.failed(h.view("failed"), conversation.ConditionFailed, time.Hour)
 		h.register(conversation.Registration{ID: "current", AgentServer: "second"})
 		h.refreshed(h.view("current"), conversation.HowObserved)
-		h.register(conversation.Registration{ID: "dormant", AgentServer: "second", LastActive: settled.Add(-time.Hour)})
+		h.register(conversation.Registration{ID: "dormant", AgentServer: "third", LastActive: settled.Add(-time.Hour)})
 
 		want := map[string]map[conversation.State]int{}
-		for _, agent := range []string{"default", "second"} {
+		for _, agent := range []string{"default", "sandboxes"} {
 			want[agent] = map[conversation.State]int{}
 			for _, s := range conversation.States() {
 				want[agent][s] = 0
@@ -132,8 +137,8 @@ func TestCounts(t *testing.T) {
 		}
 		want["default"][conversation.StateStale] = 1
 		want["default"][conversation.StateFailed] = 1
-		want["second"][conversation.StateCurrent] = 1
-		want["second"][conversation.StateDormant] = 1
+		want["sandboxes"][conversation.StateCurrent] = 1
+		want["sandboxes"][conversation.StateDormant] = 1
 		if diff := cmp.Diff(want, h.Counts()); diff != "" {
 			t.Errorf("Counts (-want +got):\n%s", diff)
 		}
@@ -150,16 +155,16 @@ mcp_sidecar_conversations{agent_server="default",state="failed"} 1
 mcp_sidecar_conversations{agent_server="default",state="parked"} 0
 mcp_sidecar_conversations{agent_server="default",state="stale"} 1
 mcp_sidecar_conversations{agent_server="default",state="unsupported"} 0
-mcp_sidecar_conversations{agent_server="second",state="current"} 1
-mcp_sidecar_conversations{agent_server="second",state="dormant"} 1
-mcp_sidecar_conversations{agent_server="second",state="failed"} 0
-mcp_sidecar_conversations{agent_server="second",state="parked"} 0
-mcp_sidecar_conversations{agent_server="second",state="stale"} 0
-mcp_sidecar_conversations{agent_server="second",state="unsupported"} 0
+mcp_sidecar_conversations{agent_server="sandboxes",state="current"} 1
+mcp_sidecar_conversations{agent_server="sandboxes",state="dormant"} 1
+mcp_sidecar_conversations{agent_server="sandboxes",state="failed"} 0
+mcp_sidecar_conversations{agent_server="sandboxes",state="parked"} 0
+mcp_sidecar_conversations{agent_server="sandboxes",state="stale"} 0
+mcp_sidecar_conversations{agent_server="sandboxes",state="unsupported"} 0
 # HELP mcp_sidecar_conversations_oldest_stale_timestamp_seconds Since when the conversation that is stale or failed for longest is so, 0 when none is.
 # TYPE mcp_sidecar_conversations_oldest_stale_timestamp_seconds gauge
 mcp_sidecar_conversations_oldest_stale_timestamp_seconds{agent_server="default"} 9.46684801e+08
-mcp_sidecar_conversations_oldest_stale_timestamp_seconds{agent_server="second"} 0
+mcp_sidecar_conversations_oldest_stale_timestamp_seconds{agent_server="sandboxes"} 0
 # HELP mcp_sidecar_conversation_registrations_total Registrations of conversations and their ends, by result.
 # TYPE mcp_sidecar_conversation_registrations_total counter
 mcp_sidecar_conversation_registrations_total{result="created"} 4

@@ -27,6 +27,7 @@ func (s *server) offers() *offer {
 // agentServer is an agent server that is configured, or that a conversation names. Guarded by Registry.mu.
 type agentServer struct {
 	name       string
+	label      string
 	configured bool
 	idleAfter  time.Duration
 }
@@ -45,7 +46,10 @@ func (r *Registry) configure(cfg RegistryConfig) {
 	}
 	for name, settings := range cfg.AgentServers {
 		a := r.agentServerNamed(name)
-		a.configured, a.idleAfter = true, settings.IdleAfter
+		a.configured, a.idleAfter, a.label = true, settings.IdleAfter, settings.Label
+		if a.label == "" {
+			a.label = name
+		}
 	}
 }
 

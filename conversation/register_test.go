@@ -10,7 +10,8 @@ import (
 )
 
 func TestRegister(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		reg := conversation.Registration{
 			ID: "0F8FAD5BD9CB469FA16570867728950E", AgentServer: "default", Servers: []string{"tools"}, Source: conversation.SourceAdmin,
@@ -60,7 +61,8 @@ func TestRegister(t *testing.T) {
 }
 
 func TestRegisterDefaults(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		c, _, err := h.Register(t.Context(), conversation.Registration{ID: "a", Source: conversation.SourceAdmin})
 		if err != nil || c.AgentServer != "default" || len(c.Servers) != 2 {
 			t.Errorf("Register without names: %+v, %v", c, err)
@@ -78,7 +80,8 @@ func TestRegisterDefaults(t *testing.T) {
 }
 
 func TestRegisterRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.register(conversation.Registration{ID: "theirs", AgentServer: "second"})
 		base := conversation.Registration{ID: "c", AgentServer: "default", Servers: []string{"tools"}, Source: conversation.SourceAdmin}
 		for name, test := range map[string]struct {
@@ -129,7 +132,8 @@ func TestRegisterRefuses(t *testing.T) {
 }
 
 func TestMoves(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c", AgentServer: "second"})
 		h.refreshed(h.view("c"), conversation.HowObserved)
@@ -155,7 +159,8 @@ func TestMoves(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		wantErr(t, "Remove of none", h.Remove(t.Context(), "c"), conversation.ErrNotFound)
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
@@ -184,7 +189,8 @@ func TestRemove(t *testing.T) {
 }
 
 func TestTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		const ttl = 7 * 24 * time.Hour
 		h.register(conversation.Registration{ID: "admin"})
 		h.register(conversation.Registration{ID: "admin-ttl", TTL: ttl})

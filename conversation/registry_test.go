@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -48,7 +49,8 @@ func TestConfigRefuses(t *testing.T) {
 }
 
 func TestSetConfigSignals(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c", LastActive: time.Now().Add(-idleAfter)})
 		h.wantState("c", conversation.StateDormant)
@@ -86,7 +88,8 @@ func (s spoiltStore) All(context.Context) iter.Seq2[conversation.Conversation, e
 }
 
 func TestLoad(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		var logs bytes.Buffer
 		load := func(ends bool) (*harness, error) {
 			r, err := conversation.NewRegistry(testConfig(), conversation.RegistryDeps{
@@ -159,7 +162,7 @@ func TestConcurrently(t *testing.T) {
 		})
 	}
 	each(func(i int) error {
-		_, _, err := r.Settle(ctx, "tools", fmt.Sprint(i), nil, time.Now())
+		_, _, err := r.Settle(ctx, "tools", strconv.Itoa(i), nil, time.Now())
 		return err
 	})
 	each(func(i int) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -93,7 +94,7 @@ func (r *Registry) offer(g Generation, saved bool) {
 	if s.offer != nil {
 		next.settled = s.offer.settled[max(0, len(s.offer.settled)-historyLength+1):]
 	}
-	next.settled = append(next.settled[:len(next.settled):len(next.settled)], settled{number: g.Number, at: nanos(g.At)})
+	next.settled = append(slices.Clip(next.settled), settled{number: g.Number, at: nanos(g.At)})
 	s.offer = next
 	r.stats = nil
 	r.rebuildDue()

@@ -10,7 +10,8 @@ import (
 )
 
 func TestSettle(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		if _, ok := h.Generation("tools"); ok {
 			t.Error("a generation before the first")
 		}
@@ -37,7 +38,8 @@ func TestSettle(t *testing.T) {
 }
 
 func TestSettleAfterRestart(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		settled := time.Now()
 		time.Sleep(time.Hour)
@@ -62,7 +64,7 @@ func TestSettleAfterRestart(t *testing.T) {
 
 // TestSettleReturningHash: a conversation that missed what was in between may have been given it all the same.
 func TestSettleReturningHash(t *testing.T) {
-	bubble(t, func(_ *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		h.refreshed(h.view("c"), conversation.HowObserved)
@@ -73,7 +75,8 @@ func TestSettleReturningHash(t *testing.T) {
 }
 
 func TestSettleWritesNoConversations(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		for _, id := range []conversation.ID{"a", "b", "c"} {
 			h.register(conversation.Registration{ID: id})
@@ -94,7 +97,8 @@ func TestSettleWritesNoConversations(t *testing.T) {
 }
 
 func TestSwapped(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.Swapped("tools") // nothing is known to be swapped
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
@@ -114,7 +118,8 @@ func TestSwapped(t *testing.T) {
 
 // TestNewServer: a server that is added later finds its stored generation.
 func TestNewServer(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.settle("tools", "B")
 		h.stop()
@@ -142,7 +147,8 @@ func TestNewServer(t *testing.T) {
 
 // TestTwoReplicas has two registries on one store agree on numbers.
 func TestTwoReplicas(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		other := start(t, h.store, testConfig())
 		if g := h.settle("tools", "A"); g.Number != 1 {
 			t.Errorf("first: %+v", g)
@@ -196,7 +202,8 @@ func TestTwoReplicas(t *testing.T) {
 
 // TestStoreAway: everything goes on in memory, and is written once the store is back.
 func TestStoreAway(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "old"})
 		h.register(conversation.Registration{ID: "removed"})
@@ -237,7 +244,8 @@ func TestStoreAway(t *testing.T) {
 
 // TestGenerationIsWrittenBeforeWhatNamesIt, or else a number could be given twice.
 func TestGenerationIsWrittenBeforeWhatNamesIt(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		h.store.away.Store(true)
@@ -251,7 +259,8 @@ func TestGenerationIsWrittenBeforeWhatNamesIt(t *testing.T) {
 }
 
 func TestEndedContext(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.register(conversation.Registration{ID: "c"})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -10,7 +10,8 @@ import (
 )
 
 func TestSeenRegisters(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.seen("builds", "tools")
 		h.seen("carries-on", "tools")
@@ -23,13 +24,13 @@ func TestSeenRegisters(t *testing.T) {
 		}
 		h.wantDue() // it may be listing its tools just now
 		time.Sleep(time.Second)
-		h.lists("builds", "tools")
+		h.lists("builds")
 		h.wantState("builds", conversation.StateCurrent)
 		h.wantState("carries-on", conversation.StateStale)
 		h.wantNext(4 * time.Second)
 		time.Sleep(4 * time.Second)
 		h.wantDue("carries-on")
-		h.lists("carries-on", "tools") // too late to be its building
+		h.lists("carries-on") // too late to be its building
 		h.wantDue("carries-on")
 
 		h = h.restart()
@@ -39,7 +40,8 @@ func TestSeenRegisters(t *testing.T) {
 }
 
 func TestSeenRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.register(conversation.Registration{ID: "mine", AgentServer: "default"})
 		for name, s := range map[string]conversation.Sighting{
 			"agent server":  {ID: "a", AgentServer: "x", Server: "tools"},
@@ -66,7 +68,8 @@ func TestSeenRefuses(t *testing.T) {
 }
 
 func TestObserved(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		g := h.settle("tools", "B")
 		h.register(conversation.Registration{ID: "c"})
@@ -109,7 +112,8 @@ func TestObserved(t *testing.T) {
 }
 
 func TestUnsupportedIsObserved(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.settle("other", "O")
 		h.register(conversation.Registration{ID: "one"})
@@ -117,7 +121,7 @@ func TestUnsupportedIsObserved(t *testing.T) {
 		for _, id := range []conversation.ID{"one", "two"} {
 			h.failed(h.view(id), conversation.ConditionUnsupported, time.Hour)
 			h.wantState(id, conversation.StateUnsupported)
-			h.lists(id, "tools")
+			h.lists(id)
 		}
 		h.wantState("one", conversation.StateCurrent)
 		h.wantState("two", conversation.StateUnsupported)
@@ -130,7 +134,8 @@ func TestUnsupportedIsObserved(t *testing.T) {
 }
 
 func TestSessionLost(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		h.refreshed(h.view("c"), conversation.HowObserved)
@@ -164,7 +169,8 @@ func TestSessionLost(t *testing.T) {
 }
 
 func TestForcedDuringRefresh(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		began := h.view("c")
@@ -183,7 +189,8 @@ func TestForcedDuringRefresh(t *testing.T) {
 
 // TestGenerationDuringRefresh: what a refresh brought is noted, and is not enough.
 func TestGenerationDuringRefresh(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		first := h.view("c")
@@ -203,7 +210,7 @@ func TestGenerationDuringRefresh(t *testing.T) {
 
 // TestSignOfLifeOfParked: traffic brings the next attempt forward, but doesn't let attempts follow each other too closely.
 func TestSignOfLifeOfParked(t *testing.T) {
-	bubble(t, func(_ *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		h.failed(h.view("c"), conversation.ConditionParked, 5*time.Minute)
@@ -222,7 +229,8 @@ func TestSignOfLifeOfParked(t *testing.T) {
 
 // TestSignsOfLifeAreStored, in few writes and without waiting for the end.
 func TestSignsOfLifeAreStored(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		for _, id := range []conversation.ID{"a", "b", "c"} {
 			h.register(conversation.Registration{ID: id})
@@ -254,7 +262,8 @@ func TestSignsOfLifeAreStored(t *testing.T) {
 
 // TestSignsOfLifeSurviveAnOutage of the store, however many batches there are.
 func TestSignsOfLifeSurviveAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
+	bubble(t, func(h *harness) {
+		t := h.t
 		h.settle("tools", "A")
 		h.register(conversation.Registration{ID: "c"})
 		h.seen("c", "tools")

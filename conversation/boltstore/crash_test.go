@@ -52,7 +52,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	done := make(map[conversation.ID]bool)
 	for round := range 3 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test binary
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), envCrashWriter+"="+path)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()

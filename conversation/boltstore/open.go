@@ -66,7 +66,7 @@ func Open(path string, o Options) (*Store, error) {
 // prepare makes the file unless it is there. It appears complete or not at all, so that an empty file is always a damaged one.
 func prepare(path string, o Options) error {
 	dir := filepath.Dir(path)
-	info, err := os.Stat(dir)
+	info, err := os.Stat(dir) //nolint:gosec // the operator names the file
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("opening the state: directory %q doesn't exist: create it, or keep the state elsewhere", dir)
@@ -75,7 +75,7 @@ func prepare(path string, o Options) error {
 	case !info.IsDir():
 		return fmt.Errorf("opening the state: %q isn't a directory", dir)
 	}
-	info, err = os.Stat(path)
+	info, err = os.Stat(path) //nolint:gosec // the operator names the file
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -92,7 +92,7 @@ func prepare(path string, o Options) error {
 	if err != nil {
 		return fmt.Errorf("making the state file: %w", err)
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is gone when all went well
+	defer os.Remove(f.Name()) // gone already when all went well
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("making the state file: %w", err)
 	}
@@ -113,7 +113,7 @@ func prepare(path string, o Options) error {
 	}
 	// A link doesn't replace what another process made meanwhile; not every file system has them.
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		if err := os.Rename(f.Name(), path); err != nil {
+		if err := os.Rename(f.Name(), path); err != nil { //nolint:gosec // the operator names the file
 			return fmt.Errorf("making the state file: %w", err)
 		}
 	}
@@ -125,14 +125,9 @@ func boltOptions(o Options) *bolt.Options {
 }
 
 // open opens a file that is there, and looks whether it can be used.
-func open(path string, o Options) (db *bolt.DB, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // a page behind the end of the file
-	defer func() {
-		if p := recover(); p != nil { // bbolt's way to report pages that make no sense
-			db, err = nil, corrupt(path, fmt.Errorf("%v", p))
-		}
-	}()
-	db, err = bolt.Open(path, 0o600, boltOptions(o))
+func open(path string, o Options) (_ *bolt.DB, err error) {
+	defer guard(path, &err)()
+	db, err := bolt.Open(path, 0o600, boltOptions(o))
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return nil, fmt.Errorf("opening the state: %q is %w: stop the other mcp-sidecar, or give this one a state file of its own",
@@ -151,7 +146,7 @@ func open(path string, o Options) (db *bolt.DB, err error) {
 // check looks whether the file is whole and has a format that this program knows.
 func check(db *bolt.DB, path string) error {
 	return db.View(func(tx *bolt.Tx) error {
-		info, err := os.Stat(path)
+		info, err := os.Stat(path) //nolint:gosec // the operator names the file
 		if err != nil {
 			return fmt.Errorf("opening the state: %w", err)
 		}
@@ -181,8 +176,20 @@ func check(db *bolt.DB, path string) error {
 
 // corrupt says what to do, since only the operator can decide that the registrations may go.
 func corrupt(path string, err error) error {
-	return fmt.Errorf("opening the state: %q is %w: %w: restore it from a copy, or move it away to begin with no conversations",
-		path, ErrCorrupt, err)
+	return fmt.Errorf("state file %q is %w: %w: restore it from a copy, or move it away to begin with no conversations", path, ErrCorrupt, err)
+}
+
+// guard turns what bbolt makes of pages that make no sense, a panic or an access behind the end of the file, into an error:
+//
+//	defer guard(path, &err)()
+func guard(path string, err *error) func() {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		if p := recover(); p != nil {
+			*err = corrupt(path, fmt.Errorf("%v", p))
+		}
+	}
 }
 
 func isErrno(err error) bool {

@@ -3,6 +3,7 @@ package boltstore
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,57 +18,42 @@ import (
 
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
-	write := func(t *testing.T, path string, b []byte) {
-		t.Helper()
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	write := func(b []byte) func(string) error {
+		return func(path string) error { return os.WriteFile(path, b, 0o600) }
 	}
-	meta := func(t *testing.T, path string, change func(*bolt.Tx) error) {
-		t.Helper()
-		db, err := bolt.Open(path, 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(db.Update(change), db.Close()); err != nil {
-			t.Fatal(err)
+	change := func(fn func(*bolt.Tx) error) func(string) error {
+		return func(path string) error {
+			db, err := bolt.Open(path, 0o600, nil)
+			if err != nil {
+				return err
+			}
+			return errors.Join(db.Update(fn), db.Close())
 		}
 	}
 	for name, test := range map[string]struct {
-		spoil func(t *testing.T, path string)
+		spoil func(path string) error
 		want  error
 		text  string
 	}{
-		"empty":   {func(t *testing.T, path string) { write(t, path, nil) }, ErrCorrupt, "move it away"},
-		"text":    {func(t *testing.T, path string) { write(t, path, []byte("servers:\n- name: x\n")) }, ErrCorrupt, "move it away"},
-		"garbage": {func(t *testing.T, path string) { write(t, path, bytes.Repeat([]byte{0xa5}, 1<<17)) }, ErrCorrupt, "move it away"},
-		"truncated": {func(t *testing.T, path string) {
-			if err := os.Truncate(path, 3*4096); err != nil {
-				t.Fatal(err)
-			}
+		"empty":     {write(nil), ErrCorrupt, "move it away"},
+		"text":      {write([]byte("servers:\n- name: x\n")), ErrCorrupt, "move it away"},
+		"garbage":   {write(bytes.Repeat([]byte{0xa5}, 1<<17)), ErrCorrupt, "move it away"},
+		"truncated": {func(path string) error { return os.Truncate(path, 3*4096) }, ErrCorrupt, "move it away"},
+		"pages overwritten": {func(path string) error {
+			return overwrite(path, 2*4096)
 		}, ErrCorrupt, "move it away"},
-		"pages overwritten": {func(t *testing.T, path string) {
-			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := 2 * 4096; i < len(b); i++ {
-				b[i] = 0xff
-			}
-			write(t, path, b)
-		}, ErrCorrupt, "move it away"},
-		"another program's": {func(t *testing.T, path string) {
-			meta(t, path, func(tx *bolt.Tx) error { return tx.DeleteBucket(bucketMeta) })
-		}, ErrCorrupt, "not of mcp-sidecar"},
-		"bucket missing": {func(t *testing.T, path string) {
-			meta(t, path, func(tx *bolt.Tx) error { return tx.DeleteBucket(bucketBlobs) })
-		}, ErrCorrupt, "no blobs"},
-		"newer": {func(t *testing.T, path string) {
-			meta(t, path, func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte("2")) })
-		}, ErrFormat, "upgrade mcp-sidecar"},
-		"format not a number": {func(t *testing.T, path string) {
-			meta(t, path, func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte("two")) })
-		}, ErrCorrupt, "format"},
+		"another program's": {
+			change(func(tx *bolt.Tx) error { return tx.DeleteBucket(bucketMeta) }), ErrCorrupt, "not of mcp-sidecar",
+		},
+		"bucket missing": {
+			change(func(tx *bolt.Tx) error { return tx.DeleteBucket(bucketBlobs) }), ErrCorrupt, "no blobs",
+		},
+		"newer": {
+			change(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte("2")) }), ErrFormat, "upgrade mcp-sidecar",
+		},
+		"format not a number": {
+			change(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte("two")) }), ErrCorrupt, "format",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,7 +68,9 @@ func TestOpenRefuses(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			test.spoil(t, path)
+			if err := test.spoil(path); err != nil {
+				t.Fatal(err)
+			}
 			before, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -200,5 +188,43 @@ func TestOpenNewFileTwice(t *testing.T) {
 	}
 	if n != 4 {
 		t.Errorf("%d of 4 writes are there", n)
+	}
+}
+
+// overwrite replaces the pages from an offset on.
+func overwrite(path string, from int) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for i := from; i < len(b); i++ {
+		b[i] = 0xff
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+// TestDamagedWhileOpen covers damage that shows only when it is read.
+func TestDamagedWhileOpen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openTest(t, path, nil)
+	for i := range 50 {
+		c := conversation.Conversation{ID: conversation.ID(fmt.Sprintf("c%d", i)), AgentServer: strings.Repeat("x", 1000)}
+		if _, err := s.Put(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := overwrite(path, 2*4096); err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	for _, err := range s.All(t.Context()) {
+		failed = err
+	}
+	if !errors.Is(failed, ErrCorrupt) || !strings.Contains(failed.Error(), path) {
+		t.Errorf("All: %v", failed)
+	}
+	if _, err := s.Put(t.Context(), conversation.Conversation{ID: "new"}); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("Put: %v", err)
 	}
 }

@@ -45,6 +45,7 @@ type Store struct {
 	closing chan struct{} // closed when Close begins
 	done    sync.WaitGroup
 	close   func() error
+	broken  error // why nothing can be written any more; bbolt may hold its locks for good then. The writer's.
 }
 
 // write is one change, made by the writer. fn must leave everything as it is when it returns an error.
@@ -59,7 +60,10 @@ func newStore(db *bolt.DB, path string, o Options) *Store {
 	s.close = sync.OnceValue(func() error {
 		close(s.closing)
 		s.done.Wait()
-		return s.db.Close()
+		if s.broken == nil { // or else closing would wait for the lock
+			return s.db.Close()
+		}
+		return nil
 	})
 	s.done.Go(func() { s.writer(o.SweepInterval) })
 	return s
@@ -108,19 +112,12 @@ func (s *Store) view(ctx context.Context, fn func(tx *bolt.Tx) error) (err error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	defer recoverDamage(&err)
+	defer guard(s.path, &err)()
 	err = s.db.View(fn)
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return conversation.ErrClosed
 	}
 	return err
-}
-
-// recoverDamage turns a panic of bbolt, its way to report pages that make no sense, into an error.
-func recoverDamage(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("%w: the state file is %w: %v", conversation.ErrUnavailable, ErrCorrupt, p)
-	}
 }
 
 // writer makes the changes: all that wait in one commit.
@@ -175,7 +172,16 @@ func (s *Store) commit(batch []*write) {
 	}
 }
 
+// transact runs fn in a write transaction, on the writer.
 func (s *Store) transact(fn func(tx *bolt.Tx) error) (err error) {
-	defer recoverDamage(&err)
+	if s.broken != nil {
+		return s.broken
+	}
+	defer func() {
+		if errors.Is(err, ErrCorrupt) {
+			s.broken = err
+		}
+	}()
+	defer guard(s.path, &err)()
 	return s.db.Update(fn)
 }

@@ -29,6 +29,7 @@ func (c *testClock) Advance(d time.Duration) { c.ahead.Add(int64(d)) }
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
+		t.Helper()
 		path := filepath.Join(t.TempDir(), "state.db")
 		clock := new(testClock)
 		return storetest.Backend{
@@ -47,7 +48,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-func openTest(t testing.TB, path string, change func(*Options)) *Store {
+func openTest(t *testing.T, path string, change func(*Options)) *Store {
 	t.Helper()
 	o := DefaultOptions()
 	if change != nil {

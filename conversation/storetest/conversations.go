@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 )
 
-func testPutGet(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) putGet() {
+	t := x.t
+	s := x.open()
 	_, err := s.Get(t.Context(), "a")
 	wantErr(t, "Get of none", err, conversation.ErrNotFound)
 
@@ -32,8 +32,9 @@ func testPutGet(t *testing.T, b Backend) {
 	wantGet(t, s, bare)
 }
 
-func testCompareAndSwap(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) compareAndSwap() {
+	t := x.t
+	s := x.open()
 	first := put(t, s, full("a"))
 
 	_, err := s.Put(t.Context(), full("a"))
@@ -57,9 +58,10 @@ func testCompareAndSwap(t *testing.T, b Backend) {
 	wantErr(t, "Get after that", err, conversation.ErrNotFound)
 }
 
-// testTwoWriters adds up with two writers: no addition may get lost.
-func testTwoWriters(t *testing.T, b Backend) {
-	s := open(t, b)
+// twoWriters adds up with two writers: no addition may get lost.
+func (x suite) twoWriters() {
+	t := x.t
+	s := x.open()
 	put(t, s, conversation.Conversation{ID: "a"})
 	const each = 25
 	var wg sync.WaitGroup
@@ -93,8 +95,9 @@ func add(ctx context.Context, s conversation.Store, id conversation.ID) error {
 	}
 }
 
-func testDelete(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) remove() {
+	t := x.t
+	s := x.open()
 	wantErr(t, "Delete of none", s.Delete(t.Context(), "a", 1), conversation.ErrNotFound)
 	old := put(t, s, full("a"))
 	c := put(t, s, old)
@@ -110,8 +113,9 @@ func testDelete(t *testing.T, b Backend) {
 	put(t, s, full("a"))
 }
 
-func testTouch(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) touch() {
+	t := x.t
+	s := x.open()
 	c := put(t, s, full("a"))
 	if err := s.Touch(t.Context(), nil); err != nil {
 		t.Errorf("Touch of nothing: %v", err)
@@ -135,8 +139,9 @@ func testTouch(t *testing.T, b Backend) {
 	put(t, s, c) // the revision is still the same
 }
 
-func testAll(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) all() {
+	t := x.t
+	s := x.open()
 	if ids := collect(t, s.All(t.Context())); len(ids) != 0 {
 		t.Errorf("All of an empty store gave %q", ids)
 	}
@@ -164,7 +169,10 @@ func testAll(t *testing.T, b Backend) {
 		t.Errorf("All (-want +got):\n%s", diff)
 	}
 	n := 0
-	for range s.All(t.Context()) {
+	for _, err := range s.All(t.Context()) {
+		if err != nil {
+			t.Fatalf("All: %v", err)
+		}
 		if n++; n == 10 {
 			break
 		}
@@ -174,9 +182,10 @@ func testAll(t *testing.T, b Backend) {
 	}
 }
 
-// testAllUnderWrites writes inside the loop, which must neither block nor miss what was there before.
-func testAllUnderWrites(t *testing.T, b Backend) {
-	s := open(t, b)
+// allUnderWrites writes inside the loop, which must neither block nor miss what was there before.
+func (x suite) allUnderWrites() {
+	t := x.t
+	s := x.open()
 	const n = 50
 	for i := range n {
 		put(t, s, conversation.Conversation{ID: conversation.ID(fmt.Sprintf("m-%03d", i))})

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -14,19 +15,20 @@ import (
 
 func generation(number uint64, hash string) conversation.Generation {
 	return conversation.Generation{
-		Server: "tools", Number: number, Hash: hash, At: at(int(number)), //nolint:gosec // small
+		Server: "tools", Number: number, Hash: hash, At: at(int(number)),
 		Tools: map[string]string{"search": "aa", "größe": "bb"},
 	}
 }
 
-func testGenerations(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) generations() {
+	t := x.t
+	s := x.open()
 	_, err := s.Generation(t.Context(), "tools")
 	wantErr(t, "Generation of none", err, conversation.ErrNotFound)
 	wantErr(t, "PutGeneration that doesn't begin with 1", s.PutGeneration(t.Context(), generation(2, "x")), conversation.ErrConflict)
 
 	for i, hash := range []string{"a", "b", "a"} {
-		g := generation(uint64(i+1), hash) //nolint:gosec // small
+		g := generation(uint64(i+1), hash)
 		if err := s.PutGeneration(t.Context(), g); err != nil {
 			t.Fatalf("PutGeneration(%d): %v", g.Number, err)
 		}
@@ -47,9 +49,10 @@ func testGenerations(t *testing.T, b Backend) {
 	}
 }
 
-// testGenerationRace has several writers claim each number: exactly one may get it.
-func testGenerationRace(t *testing.T, b Backend) {
-	s := open(t, b)
+// generationRace has several writers claim each number: exactly one may get it.
+func (x suite) generationRace() {
+	t := x.t
+	s := x.open()
 	const writers, numbers = 4, 10
 	won := make([][writers]bool, numbers)
 	var wg sync.WaitGroup
@@ -57,14 +60,14 @@ func testGenerationRace(t *testing.T, b Backend) {
 		wg.Go(func() {
 			for n := range numbers {
 				for {
-					err := s.PutGeneration(t.Context(), generation(uint64(n+1), fmt.Sprint(w))) //nolint:gosec // small
+					err := s.PutGeneration(t.Context(), generation(uint64(n+1), strconv.Itoa(w)))
 					won[n][w] = err == nil
 					if err != nil && !errors.Is(err, conversation.ErrConflict) {
 						t.Errorf("PutGeneration: %v", err)
 						return
 					}
 					g, err := s.Generation(t.Context(), "tools")
-					if err == nil && g.Number > uint64(n) { //nolint:gosec // small
+					if err == nil && g.Number > uint64(n) {
 						break
 					}
 				}
@@ -93,10 +96,10 @@ func wantBlob(t *testing.T, s conversation.Store, bucket, key, want string) {
 	}
 }
 
-func wantNoBlob(t *testing.T, s conversation.Store, bucket, key string) {
+func wantNoBlob(t *testing.T, s conversation.Store, key string) {
 	t.Helper()
-	_, err := s.Blob(t.Context(), bucket, key)
-	wantErr(t, fmt.Sprintf("Blob(%q, %q)", bucket, key), err, conversation.ErrNotFound)
+	_, err := s.Blob(t.Context(), "sessions", key)
+	wantErr(t, fmt.Sprintf("Blob(%q)", key), err, conversation.ErrNotFound)
 }
 
 func putBlob(t *testing.T, s conversation.Store, bucket, key, value string, ttl time.Duration) {
@@ -106,9 +109,10 @@ func putBlob(t *testing.T, s conversation.Store, bucket, key, value string, ttl 
 	}
 }
 
-func testBlobs(t *testing.T, b Backend) {
-	s := open(t, b)
-	wantNoBlob(t, s, "sessions", "k")
+func (x suite) blobs() {
+	t := x.t
+	s := x.open()
+	wantNoBlob(t, s, "k")
 	putBlob(t, s, "sessions", "k", "one", 0)
 	putBlob(t, s, "params", "k", "other", 0)
 	wantBlob(t, s, "sessions", "k", "one")
@@ -124,31 +128,32 @@ func testBlobs(t *testing.T, b Backend) {
 		if err := s.DeleteBlob(t.Context(), "sessions", "k"); err != nil {
 			t.Errorf("DeleteBlob: %v", err)
 		}
-		wantNoBlob(t, s, "sessions", "k")
+		wantNoBlob(t, s, "k")
 	}
 	wantBlob(t, s, "params", "k", "other")
 }
 
-func testBlobLife(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) blobLife() {
+	t := x.t
+	s := x.open()
 	putBlob(t, s, "sessions", "short", "s", time.Minute)
 	putBlob(t, s, "sessions", "long", "l", time.Hour)
 	putBlob(t, s, "sessions", "good", "g", 0)
 	putBlob(t, s, "sessions", "renewed", "r", time.Minute)
 	putBlob(t, s, "sessions", "made lasting", "m", time.Minute)
-	b.Advance(50 * time.Second)
+	x.backend.Advance(50 * time.Second)
 	wantBlob(t, s, "sessions", "short", "s")
 	putBlob(t, s, "sessions", "renewed", "r2", time.Minute)
 	putBlob(t, s, "sessions", "made lasting", "m2", 0)
-	b.Advance(20 * time.Second)
-	wantNoBlob(t, s, "sessions", "short")
+	x.backend.Advance(20 * time.Second)
+	wantNoBlob(t, s, "short")
 	wantBlob(t, s, "sessions", "renewed", "r2")
 	wantBlob(t, s, "sessions", "long", "l")
 	putBlob(t, s, "sessions", "short", "again", time.Minute)
 	wantBlob(t, s, "sessions", "short", "again")
-	b.Advance(24 * time.Hour)
-	wantNoBlob(t, s, "sessions", "long")
-	wantNoBlob(t, s, "sessions", "renewed")
+	x.backend.Advance(24 * time.Hour)
+	wantNoBlob(t, s, "long")
+	wantNoBlob(t, s, "renewed")
 	wantBlob(t, s, "sessions", "good", "g")
 	wantBlob(t, s, "sessions", "made lasting", "m2")
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"testing"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 )
 
-func testReopen(t *testing.T, b Backend) {
-	s := b.Open(t)
+func (x suite) reopen() {
+	t := x.t
+	s := x.backend.Open(t)
 	c := put(t, s, full("a"))
 	if err := s.PutGeneration(t.Context(), generation(1, "a")); err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func testReopen(t *testing.T, b Backend) {
 		t.Fatalf("Close: %v", err)
 	}
 
-	s = open(t, b)
+	s = x.open()
 	wantGet(t, s, c)
 	if g, err := s.Generation(t.Context(), "tools"); err != nil || g.Hash != "a" {
 		t.Errorf("Generation after reopening = %+v, %v", g, err)
@@ -29,8 +29,9 @@ func testReopen(t *testing.T, b Backend) {
 	put(t, s, c)
 }
 
-func testUnusualIDs(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) unusualIDs() {
+	t := x.t
+	s := x.open()
 	ids := []conversation.ID{"A", "a", "größe", "\u65e5\u672c", "a b/c?d#e", "\U0001f600"}
 	for i, id := range ids {
 		put(t, s, conversation.Conversation{ID: id, Attempts: i})
@@ -51,8 +52,9 @@ func testUnusualIDs(t *testing.T, b Backend) {
 	put(t, s, conversation.Conversation{ID: "after that"})
 }
 
-func testEndedContext(t *testing.T, b Backend) {
-	s := open(t, b)
+func (x suite) endedContext() {
+	t := x.t
+	s := x.open()
 	put(t, s, full("a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -65,8 +67,9 @@ func testEndedContext(t *testing.T, b Backend) {
 	}
 }
 
-func testClosed(t *testing.T, b Backend) {
-	s := b.Open(t)
+func (x suite) closed() {
+	t := x.t
+	s := x.backend.Open(t)
 	c := put(t, s, full("a"))
 	for range 2 {
 		if err := s.Close(); err != nil {
@@ -97,9 +100,10 @@ func testClosed(t *testing.T, b Backend) {
 	}
 }
 
-// testCloseUnderLoad closes while others write: each write is either done, and there after reopening, or refused with ErrClosed.
-func testCloseUnderLoad(t *testing.T, b Backend) {
-	s := b.Open(t)
+// closeUnderLoad closes while others write: each write is either done, and there after reopening, or refused with ErrClosed.
+func (x suite) closeUnderLoad() {
+	t := x.t
+	s := x.backend.Open(t)
 	const writers = 8
 	written := make([]uint64, writers)
 	started := make(chan struct{}, writers)
@@ -128,7 +132,7 @@ func testCloseUnderLoad(t *testing.T, b Backend) {
 	}
 	wg.Wait()
 
-	s = open(t, b)
+	s = x.open()
 	for w, revision := range written {
 		c, err := s.Get(t.Context(), conversation.ID(fmt.Sprintf("w-%d", w)))
 		if err != nil || c.Revision != revision {

@@ -25,35 +25,42 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 	t.Helper()
 	for _, test := range []struct {
 		name string
-		run  func(t *testing.T, b Backend)
+		run  func(suite)
 	}{
-		{"put and get", testPutGet},
-		{"compare and swap", testCompareAndSwap},
-		{"two writers", testTwoWriters},
-		{"delete", testDelete},
-		{"touch", testTouch},
-		{"all", testAll},
-		{"all under writes", testAllUnderWrites},
-		{"generations", testGenerations},
-		{"generation race", testGenerationRace},
-		{"blobs", testBlobs},
-		{"blob life", testBlobLife},
-		{"reopen", testReopen},
-		{"unusual ids", testUnusualIDs},
-		{"ended context", testEndedContext},
-		{"closed", testClosed},
-		{"close under load", testCloseUnderLoad},
+		{"put and get", suite.putGet},
+		{"compare and swap", suite.compareAndSwap},
+		{"two writers", suite.twoWriters},
+		{"delete", suite.remove},
+		{"touch", suite.touch},
+		{"all", suite.all},
+		{"all under writes", suite.allUnderWrites},
+		{"generations", suite.generations},
+		{"generation race", suite.generationRace},
+		{"blobs", suite.blobs},
+		{"blob life", suite.blobLife},
+		{"reopen", suite.reopen},
+		{"unusual ids", suite.unusualIDs},
+		{"ended context", suite.endedContext},
+		{"closed", suite.closed},
+		{"close under load", suite.closeUnderLoad},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, newBackend(t)) })
+		t.Run(test.name, func(t *testing.T) { test.run(suite{t, newBackend(t)}) })
 	}
 }
 
-func open(t *testing.T, b Backend) conversation.Store {
-	t.Helper()
-	s := b.Open(t)
-	t.Cleanup(func() {
+// suite is one test on a backend of its own.
+type suite struct {
+	t       *testing.T
+	backend Backend
+}
+
+// open opens the store until the test ends.
+func (x suite) open() conversation.Store {
+	x.t.Helper()
+	s := x.backend.Open(x.t)
+	x.t.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
+			x.t.Errorf("Close: %v", err)
 		}
 	})
 	return s
