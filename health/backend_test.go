@@ -147,6 +147,15 @@ func (w *watching) stopped() {
 	}
 }
 
+func (w *watching) probe() *probe {
+	w.t.Helper()
+	p, ok := w.backend.(*probe)
+	if !ok {
+		w.t.Fatal("not a real probe")
+	}
+	return p
+}
+
 func (w *watching) count(ok func(Event) bool) int {
 	n := 0
 	for _, e := range w.all() {

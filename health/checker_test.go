@@ -218,7 +218,7 @@ func TestProbeSession(t *testing.T) {
 		}
 	})
 	answers := make(chan string, 10)
-	s.on("", func(w http.ResponseWriter, r *http.Request, m message) {
+	s.on("", func(w http.ResponseWriter, _ *http.Request, m message) {
 		answers <- string(m.ID)
 		w.WriteHeader(http.StatusAccepted)
 	})
@@ -269,10 +269,10 @@ func TestNoStreamOffered(t *testing.T) {
 			s.on("GET", answer)
 			p := startProcess(t, "127.0.0.1:0", s)
 			cfg := quick(p.url(t))
-			cfg.ProbeInterval = 20 * time.Millisecond
+			cfg.ProbeInterval = 10 * time.Millisecond
 			w := watch(t, cfg, Deps{})
 			w.until(0, "settled", settledWith("a"))
-			eventually(t, "many probes", func() bool { return s.got("POST ping") > 50 })
+			eventually(t, "many probes", func() bool { return s.got("POST ping") > 30 })
 			if got := s.got("GET"); got != 1 {
 				t.Errorf("asked %d times", got)
 			}
@@ -361,7 +361,7 @@ func TestPIDFile(t *testing.T) {
 	if w.waitFor(n, 200*time.Millisecond, func(e Event) bool { return e.Swap != nil }) {
 		t.Fatalf("a swap while the old process serves:\n%s", describe(w.all()))
 	}
-	w.backend.(*probe).sentinel.client.CloseIdleConnections() // now it doesn't
+	w.probe().sentinel.client.CloseIdleConnections() // now it doesn't
 	e, _ := w.until(n, "ready", func(e Event) bool { return e.Swap != nil })
 	if e.Swap.Cause != CausePIDFile {
 		t.Errorf("cause %q", e.Swap.Cause)
@@ -419,7 +419,7 @@ func TestSecretsStayIn(t *testing.T) {
 	s := newStub(t)
 	s.withSession(canary)
 	for _, method := range []string{"GET", "DELETE", "ping"} {
-		s.on(method, func(w http.ResponseWriter, r *http.Request, _ message) { panic(http.ErrAbortHandler) })
+		s.on(method, func(http.ResponseWriter, *http.Request, message) { panic(http.ErrAbortHandler) })
 	}
 	p := startProcess(t, "127.0.0.1:0", s)
 	cfg := quick(mustURL(t, "http://"+p.addr+"/mcp?key="+canary))

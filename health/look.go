@@ -24,7 +24,7 @@ func (e *evidence) note(now time.Time) {
 }
 
 // ended reports whether the process of before is gone, unless one of its connections still serves.
-func (e evidence) ended() bool { return e.refused || e.hungUp && e.lost }
+func (e *evidence) ended() bool { return e.refused || e.hungUp && e.lost }
 
 // sight is what the looks found.
 type sight struct {

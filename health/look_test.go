@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,7 +219,7 @@ func TestIdentity(t *testing.T) {
 func TestIdentitiesThatTakeTurns(t *testing.T) {
 	inBubble(t, nil, &fakeProcess{tools: []string{"a"}, identity: "0"}, func(b *bench) {
 		for i := range 200 {
-			b.start(&fakeProcess{tools: []string{"a"}, identity: fmt.Sprint(i % 4)})
+			b.start(&fakeProcess{tools: []string{"a"}, identity: strconv.Itoa(i % 4)})
 			b.pass(b.cfg.ProbeInterval)
 		}
 		if got := b.counter("swaps_total", CauseIdentity, "s"); got != 3 {

@@ -16,7 +16,7 @@ import (
 // signals are what a prober reports by itself. Its functions are safe for concurrent use and return at once.
 type signals struct {
 	lost        func() // a connection that should have stayed ended
-	ended       func() // the probe's stream ended
+	ended       func() // the probe's stream ended, or something else that is worth a look
 	listChanged func() // the backend said that its tools changed
 }
 
@@ -64,7 +64,7 @@ func newProbe(cfg *Config, d Deps, m *Metrics, log *slog.Logger, s signals, watc
 	if watching && cfg.Transport != TransportSSE {
 		p.watcher = newWatcher(p.client, cfg, log, s)
 		if d.Transport == nil {
-			p.sentinel = newSentinel(d, cfg, wrap, p.cheapRequest, s.lost)
+			p.sentinel = newSentinel(d, cfg, wrap, p.cheapRequest, s)
 		}
 	}
 	if cfg.Transport != TransportSSE {

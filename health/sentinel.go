@@ -29,6 +29,7 @@ type sentinel struct {
 	client *http.Client
 	build  func(context.Context) (*http.Request, error) // a cheap request
 	lost   func()                                       // the connection ended out of turn
+	doubt  func()                                       // it could not be opened
 	armed  chan struct{}                                // somebody answers, so stand guard
 
 	wait time.Duration // for an answer
@@ -39,7 +40,7 @@ type sentinel struct {
 	short int           // connections in a row that didn't last
 }
 
-func newSentinel(d Deps, cfg *Config, next func(http.RoundTripper) http.RoundTripper, build func(context.Context) (*http.Request, error), lost func()) *sentinel {
+func newSentinel(d Deps, cfg *Config, next func(http.RoundTripper) http.RoundTripper, build func(context.Context) (*http.Request, error), sig signals) *sentinel {
 	dial := d.Dial
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
@@ -56,7 +57,8 @@ func newSentinel(d Deps, cfg *Config, next func(http.RoundTripper) http.RoundTri
 	return &sentinel{
 		client: &http.Client{Transport: next(t), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		build:  build,
-		lost:   lost,
+		lost:   sig.lost,
+		doubt:  sig.ended,
 		armed:  make(chan struct{}, 1),
 		wait:   cfg.ProbeTimeout,
 	}
@@ -113,11 +115,14 @@ func (s *sentinel) guard(ctx context.Context) {
 		case errors.Is(err, errNotKept):
 			s.giveUp()
 			return
-		case again && ctx.Err() == nil:
+		case ctx.Err() != nil:
+			return
+		case again:
 			s.disarm()
 			s.lost() // it hung up at the usual time, but now it isn't there
 			return
 		default:
+			s.failed(ctx) // it answered a moment ago
 			return
 		}
 		s.hold(conn)
@@ -132,6 +137,20 @@ func (s *sentinel) guard(ctx context.Context) {
 			s.lost()
 			return
 		}
+	}
+}
+
+// failed asks for a look, and leaves time for what it finds.
+func (s *sentinel) failed(ctx context.Context) {
+	s.mu.Lock()
+	s.short++
+	s.mu.Unlock()
+	s.doubt()
+	t := time.NewTimer(shortLived)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }
 

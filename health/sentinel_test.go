@@ -99,10 +99,7 @@ func TestSentinelSpeaksForTheProcess(t *testing.T) {
 	cfg := quick(p.url(t))
 	w := watch(t, cfg, Deps{Dial: dialer(dial)})
 	_, n := w.until(0, "settled", settledWith("a"))
-	pr, ok := w.backend.(*probe)
-	if !ok {
-		t.Fatal("no probe")
-	}
+	pr := w.probe()
 	eventually(t, "a sentinel", func() bool {
 		pr.sentinel.mu.Lock()
 		defer pr.sentinel.mu.Unlock()
@@ -139,7 +136,9 @@ func TestTLSAndTheEndOfConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []*http.Client{p.client, p.sentinel.client} {
-		c.Transport.(*wire).next.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
+		outer, _ := c.Transport.(*wire)
+		inner, _ := outer.next.(*http.Transport)
+		inner.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
 	conn, err := func() (*guardedConn, error) {
 		if _, err := p.connect(t.Context(), false); err != nil {

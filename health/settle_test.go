@@ -127,14 +127,14 @@ func TestNoticeOfAChange(t *testing.T) {
 
 func TestNoticeStorm(t *testing.T) {
 	p := &fakeProcess{tools: []string{"a"}}
-	for _, real := range []bool{false, true} {
-		t.Run(fmt.Sprint("each is a change: ", real), func(t *testing.T) {
+	for _, each := range []bool{false, true} {
+		t.Run(fmt.Sprint("each is a change: ", each), func(t *testing.T) {
 			inBubble(t, nil, p, func(b *bench) {
 				b.pass(time.Minute + time.Second)
 				b.want("ready", "settled [a]")
 				before := b.count(lists)
 				for i := range 200 {
-					if real || i == 199 {
+					if each || i == 199 {
 						b.set(func(w *world) { w.process = &fakeProcess{tools: []string{"a", fmt.Sprint("t", i)}} })
 					}
 					b.notice()
