@@ -290,3 +290,22 @@ func TestStaleSince(t *testing.T) {
 		}
 	})
 }
+
+// TestLateNewsOfActivity: discovery tells of activity some time after it happened.
+func TestLateNewsOfActivity(t *testing.T) {
+	bubble(t, func(h *harness) {
+		h.settle("tools", "A")
+		h.register(conversation.Registration{ID: "c", LastActive: time.Now()})
+		time.Sleep(idleAfter + time.Minute)
+		h.wantDue()
+		h.register(conversation.Registration{
+			ID: "c", Source: conversation.SourceDiscovery, LastActive: time.Now().Add(-2 * time.Minute),
+		})
+		h.wantState("c", conversation.StateStale)
+		h.wantDue("c")
+		h.register(conversation.Registration{ // older news change nothing
+			ID: "c", Source: conversation.SourceDiscovery, LastActive: time.Now().Add(-time.Hour),
+		})
+		h.wantDue("c")
+	})
+}

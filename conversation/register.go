@@ -174,7 +174,7 @@ func (r *Registry) alive(id ID, reg Registration, now time.Time) {
 		active = at
 	}
 	if active > e.active || e.active == 0 && active != 0 {
-		r.wake(e, active)
+		r.wake(e, active, at)
 	}
 	e.renewed = later(e.renewed, at)
 	r.touch(e)

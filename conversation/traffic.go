@@ -43,7 +43,7 @@ func (r *Registry) Seen(s Sighting) {
 		e.woken = now
 		r.changedInMemory(e)
 	}
-	r.wake(e, now)
+	r.wake(e, now, now)
 }
 
 // sight registers a conversation because of its traffic. What it has is unknown: if it lists its tools now, it has been told them, else it is
@@ -82,9 +82,10 @@ func (r *Registry) adopt(e *entry, agent string) bool {
 	return true
 }
 
-// wake notes a sign of activity. It makes a dormant conversation stale again, and brings forward the attempt for a parked one. mu is held.
-func (r *Registry) wake(e *entry, at stamp) {
-	slept := !e.forced && idle(e, at) && r.needs(e)
+// wake notes a sign of activity at a moment. It makes a dormant conversation stale again, and brings forward the attempt for a parked one. mu
+// is held.
+func (r *Registry) wake(e *entry, at, now stamp) {
+	slept := !e.forced && idle(e, now) && r.needs(e)
 	e.active = later(e.active, at)
 	r.touch(e)
 	switch {
@@ -92,7 +93,7 @@ func (r *Registry) wake(e *entry, at stamp) {
 		e.woken = at
 		r.reindex(e)
 	case e.condition == ConditionParked:
-		next := at
+		next := now
 		if e.lastError != nil {
 			next = max(next, r.clock.stamp(e.lastError.At)+stamp(r.cfg.ParkedGrace))
 		}
