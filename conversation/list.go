@@ -41,8 +41,7 @@ type Page struct {
 	Next  string `json:"next,omitempty"` // cursor of the next page, "" on the last one
 }
 
-// List returns conversations ordered by id. A cursor stays valid whatever is added or removed meanwhile. The error is reserved for stores that
-// are read for it.
+// List returns conversations ordered by id. A cursor stays valid whatever is added or removed meanwhile. The error is always nil.
 func (r *Registry) List(q Query) (Page, error) {
 	limit := q.Limit
 	if limit <= 0 {
