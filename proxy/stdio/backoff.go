@@ -6,8 +6,8 @@ import (
 )
 
 // starts decides when a process may be started. After a failure there is a pause,
-// longer after each one, and then one process is tried at a time, until one has
-// proved itself. It isn't safe for concurrent use.
+// longer after each one, and then one process is brought up at a time, until one
+// has proved itself. It isn't safe for concurrent use.
 type starts struct {
 	min, max time.Duration
 
@@ -28,15 +28,20 @@ func (s *starts) begin(p *process) {
 	}
 }
 
+// spoke takes note that a process has come so far that another can be tried too.
+func (s *starts) spoke(p *process) {
+	if s.trial == p {
+		s.trial = nil
+	}
+}
+
 // proved takes note that a process does its work.
 func (s *starts) proved() { s.failures, s.trial = 0, nil }
 
 // ended takes note that a process is gone, and returns how long none is started if
 // it failed.
 func (s *starts) ended(p *process, failed bool, now time.Time) time.Duration {
-	if s.trial == p {
-		s.trial = nil
-	}
+	s.spoke(p)
 
 	if !failed {
 		return 0

@@ -133,7 +133,7 @@ func (b *Bridge) replace() {
 	b.mu.Unlock()
 
 	for _, p := range procs {
-		if b.claimed(p) {
+		if p.owner == nil || b.claimed(p) {
 			p.retire()
 		} else {
 			p.stop()

@@ -21,7 +21,8 @@ func TestMCPGo(t *testing.T) {
 			cfg.Shared = tt.shared
 			f := start(t, cfg)
 
-			c, err := client.NewStreamableHttpClient("http://stdio.invalid/mcp", transport.WithHTTPBasicClient(&http.Client{Transport: f}), transport.WithContinuousListening())
+			c, err := client.NewStreamableHttpClient("http://stdio.invalid/mcp", transport.WithHTTPBasicClient(&http.Client{Transport: f}),
+				transport.WithContinuousListening()) //nolint:staticcheck // deprecated with the revisions that have sessions
 			if err != nil {
 				t.Fatal(err)
 			}

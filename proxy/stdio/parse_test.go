@@ -46,7 +46,7 @@ func FuzzLineReader(f *testing.F) {
 			// Nothing was lost.
 			var want [][]byte
 
-			for _, l := range bytes.Split(in, []byte("\n")) {
+			for l := range bytes.SplitSeq(in, []byte("\n")) {
 				if l = bytes.TrimSpace(l); len(l) > 0 {
 					want = append(want, l)
 				}
@@ -162,6 +162,12 @@ func TestStarts(t *testing.T) {
 	}
 
 	s.begin(p)
+	s.spoke(p)
+
+	if !s.allowed(now) {
+		t.Error("one that speaks keeps others from being tried")
+	}
+
 	s.proved()
 
 	if !s.allowed(time.Time{}) {

@@ -84,7 +84,7 @@ func (b *Bridge) launch(p *process) error {
 	}
 
 	p.failure = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	_, pause := b.gone(p, false, false)
+	_, pause := b.gone(p, true)
 	b.log.Warn("the stdio server can't be started, check its command", "err", err, "next_start_in", pause)
 	b.children.Done()
 
@@ -252,12 +252,22 @@ func (b *Bridge) proved(p *process) {
 	}
 }
 
+// spoke takes note that a process may work: the next one may be tried.
+func (b *Bridge) spoke(p *process) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	b.starts.spoke(p)
+}
+
 // gone forgets a process and the sessions that it served, and returns them and how
-// long no process is started now.
-func (b *Bridge) gone(p *process, asked, proved bool) ([]*session, time.Duration) {
+// long no process is started now that it failed, if it did.
+func (b *Bridge) gone(p *process, failed bool) ([]*session, time.Duration) {
 	sessions := b.sessionsOf(p)
 
 	b.mu.Lock()
+	defer b.mu.Unlock()
+
 	delete(b.procs, p)
 
 	for _, s := range sessions {
@@ -265,18 +275,10 @@ func (b *Bridge) gone(p *process, asked, proved bool) ([]*session, time.Duration
 	}
 
 	b.spares = slices.DeleteFunc(b.spares, func(s spare) bool { return s.proc == p })
-	swapped := b.common == p && !asked
 
 	if b.common == p {
 		b.common = nil
 	}
 
-	pause := b.starts.ended(p, !asked && !proved && p.revision == b.revision, time.Now())
-	b.mu.Unlock()
-
-	if swapped {
-		b.onSwap()
-	}
-
-	return sessions, pause
+	return sessions, b.starts.ended(p, failed && p.revision == b.revision, time.Now())
 }

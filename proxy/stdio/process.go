@@ -30,6 +30,7 @@ type process struct {
 	idle     chan struct{} // closed when it is retired and nobody waits for it
 
 	nonsense rate.Sometimes // what it writes besides JSON-RPC
+	spoke    sync.Once      // it has written a message
 
 	stopping chan struct{} // closed: end it
 	retiring chan struct{} // closed: end it when nobody waits any more

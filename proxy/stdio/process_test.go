@@ -27,13 +27,13 @@ func TestDeathOfTheProcess(t *testing.T) {
 	muted := make(chan error, 1)
 
 	go func() {
-		_, err := f.do(t.Context(), http.MethodPost, s, toolCall("1", "mute"))
+		err := f.failing(t.Context(), s, toolCall("1", "mute"))
 		muted <- err
 	}()
 
 	eventually(t, "the request runs", func() bool { return f.session(s).proc.busy() })
 
-	if _, err := f.do(t.Context(), http.MethodPost, s, toolCall("2", "die")); !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, ErrUnavailable) {
+	if err := f.failing(t.Context(), s, toolCall("2", "die")); !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 
@@ -70,7 +70,7 @@ func TestDeathInAnswer(t *testing.T) {
 
 	defer func() { _ = resp.Body.Close() }()
 
-	_, _ = f.do(t.Context(), http.MethodPost, s, toolCall("3", "die"))
+	_ = f.failing(t.Context(), s, toolCall("3", "die"))
 
 	if b, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(string(b), `"method":"x"`) {
 		t.Errorf("got %s, %v", b, err)
@@ -83,7 +83,7 @@ func TestBackoff(t *testing.T) {
 	f := start(t, cfg)
 
 	for range 5 {
-		if _, err := f.do(t.Context(), http.MethodPost, "", initRequest(initParams)); !errors.Is(err, ErrUnavailable) {
+		if err := f.failing(t.Context(), "", initRequest(initParams)); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestNoSuchCommand(t *testing.T) {
 		f.cfg.Shared = shared
 
 		eventually(t, "another try", func() bool {
-			_, err := f.do(t.Context(), http.MethodPost, "", initRequest(initParams))
+			err := f.failing(t.Context(), "", initRequest(initParams))
 			if !errors.Is(err, ErrUnavailable) {
 				t.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func TestSlowStart(t *testing.T) {
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 
-		if _, err := f.do(ctx, http.MethodPost, "", initRequest(initParams)); !errors.Is(err, context.DeadlineExceeded) {
+		if err := f.failing(ctx, "", initRequest(initParams)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 
@@ -153,7 +153,7 @@ func TestStartTimeout(t *testing.T) {
 	cfg.StartTimeout, cfg.StopGrace = 20*time.Millisecond, 20*time.Millisecond
 	f := start(t, cfg)
 
-	if _, err := f.do(t.Context(), http.MethodPost, "", initRequest(initParams)); !errors.Is(err, ErrUnavailable) {
+	if err := f.failing(t.Context(), "", initRequest(initParams)); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 
@@ -173,9 +173,8 @@ func TestStop(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	resp, err := f.do(t.Context(), http.MethodDelete, s, "")
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatal(resp, err)
+	if got := f.status(http.MethodDelete, s); got != http.StatusOK {
+		t.Errorf("got %d", got)
 	}
 
 	eventually(t, "process and child end", func() bool { return !alive(pid) && !alive(child) })
@@ -234,7 +233,7 @@ func TestMaxProcesses(t *testing.T) {
 	go func() {
 		defer close(done)
 
-		_, _ = f.do(ctx, http.MethodPost, third, toolCall("1", "mute"))
+		_ = f.failing(ctx, third, toolCall("1", "mute"))
 	}()
 
 	eventually(t, "the third is busy", func() bool { return f.session(third).proc.busy() })
@@ -353,13 +352,13 @@ func TestShared(t *testing.T) {
 
 	// The end of a session isn't that of the process, the end of the process is
 	// that of all sessions.
-	if _, err := f.do(t.Context(), http.MethodDelete, one, ""); err != nil {
-		t.Error(err)
+	if got := f.status(http.MethodDelete, one); got != http.StatusOK {
+		t.Errorf("got %d", got)
 	}
 
 	a.end(io.EOF)
 
-	if _, err := f.do(t.Context(), http.MethodPost, two, toolCall("1", "die")); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := f.failing(t.Context(), two, toolCall("1", "die")); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
 	}
 

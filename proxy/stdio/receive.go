@@ -30,6 +30,8 @@ func (p *process) receive(l []byte) {
 		return
 	}
 
+	p.spoke.Do(func() { p.b.spoke(p) })
+
 	for i := range messages {
 		switch m := &messages[i]; m.kind {
 		case kindResponse:
@@ -244,7 +246,7 @@ func (p *process) fail() {
 	asked, proved := p.asked, p.proved
 	p.mu.Unlock()
 
-	sessions, pause := p.b.gone(p, asked, proved)
+	sessions, pause := p.b.gone(p, !asked && !proved)
 
 	p.mu.Lock()
 	p.pause = pause
@@ -280,5 +282,9 @@ func (p *process) fail() {
 
 	for _, s := range sessions {
 		s.end(end)
+	}
+
+	if p.owner == nil && !asked {
+		p.b.onSwap()
 	}
 }

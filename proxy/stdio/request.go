@@ -7,7 +7,8 @@ import (
 
 // send passes messages on to the process, in order. x is the exchange of the
 // requests among them, and s their session; both may be nil. The error is errGone
-// when none of the messages reached the process, or that of the context.
+// when the process takes them no more, or that of the context. If it ends later, x
+// knows.
 func (p *process) send(ctx context.Context, s *session, x *exchange, messages []message) error {
 	out, err := p.enlist(s, x, messages)
 	if err != nil {
@@ -18,8 +19,16 @@ func (p *process) send(ctx context.Context, s *session, x *exchange, messages []
 		select {
 		case p.lines <- out[i]:
 		case <-p.gone:
-			return errGone
+			if x == nil {
+				return errGone
+			}
+
+			return nil
 		case <-ctx.Done():
+			if x != nil {
+				x.leave()
+			}
+
 			for _, o := range out[i:] {
 				p.forget(o.wire)
 			}
@@ -136,27 +145,28 @@ func (p *process) initialize(m *message) *call {
 		return p.init
 	}
 
-	p.init = &call{done: make(chan struct{})}
+	c := &call{done: make(chan struct{})}
 
 	if p.dead {
-		p.init.err = errBroken
-		close(p.init.done)
+		c.err = errBroken
+		close(c.done)
 
-		return p.init
+		return c
 	}
 
-	o := p.request(m, &pending{call: p.init})
+	o := p.request(m, &pending{call: c})
 
 	select {
 	case p.lines <- o:
-	default: // it reads nothing at all
+		p.init = c
+	default: // it is shared, and doesn't read what others send
 		p.drop(o.wire)
 
-		p.init.err = errBroken
-		close(p.init.done)
+		c.err = errBroken
+		close(c.done)
 	}
 
-	return p.init
+	return c
 }
 
 // started reports whether an initialize of the bridge's, if there was one, is done.

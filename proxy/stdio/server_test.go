@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,11 +82,11 @@ type testMessage struct {
 }
 
 func serveTest(mode string) int {
-	switch {
-	case mode == "exit":
+	switch mode {
+	case "exit":
 		fmt.Fprintln(os.Stderr, "cannot find the module")
 		return 3
-	case mode == "stubborn":
+	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 	}
 
@@ -188,7 +189,7 @@ func (s *testServer) handle(m *testMessage, line []byte) {
 
 	switch m.Params.Name {
 	case "pid":
-		text = fmt.Sprint(os.Getpid())
+		text = strconv.Itoa(os.Getpid())
 	case "echo":
 		text = strings.TrimSpace(string(line))
 	case "env":
@@ -207,7 +208,7 @@ func (s *testServer) handle(m *testMessage, line []byte) {
 		}
 
 		awaitFile(args["file"])
-		text = fmt.Sprint(os.Getpid())
+		text = strconv.Itoa(os.Getpid())
 	case "die":
 		os.Exit(3)
 	case "ask":
@@ -234,7 +235,7 @@ func (s *testServer) handle(m *testMessage, line []byte) {
 			break
 		}
 
-		text = fmt.Sprint(c.Process.Pid)
+		text = strconv.Itoa(c.Process.Pid)
 	default:
 		s.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such tool"}}`, m.ID)
 		return

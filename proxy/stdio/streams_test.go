@@ -134,7 +134,7 @@ func TestMessagesOfTheProcess(t *testing.T) {
 		}
 	})
 
-	t.Run("a newer stream takes over", func(t *testing.T) {
+	t.Run("a newer stream takes over", func(*testing.T) {
 		s := f.open()
 		old := f.listen(s)
 		stream := f.listen(s)
@@ -197,7 +197,7 @@ func TestCancel(t *testing.T) {
 	left := make(chan error, 1)
 
 	go func() {
-		_, err := f.do(ctx, http.MethodPost, s, toolCall(`"one"`, "mute"))
+		err := f.failing(ctx, s, toolCall(`"one"`, "mute"))
 		left <- err
 	}()
 
@@ -252,7 +252,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("got %d", status)
 	}
 
-	if _, err := f.do(t.Context(), http.MethodPost, s, toolCall("1", "huge")); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := f.failing(t.Context(), s, toolCall("1", "huge")); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
 	}
 

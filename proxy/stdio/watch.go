@@ -25,13 +25,14 @@ const (
 type watcher struct {
 	log   *slog.Logger
 	roots []string
+	open  func() (*fsnotify.Watcher, error)
 
 	current, candidate snapshot
 }
 
 // newWatcher looks at what is to be watched. It returns nil if nothing is.
 func newWatcher(cfg *Config, log *slog.Logger) *watcher {
-	w := &watcher{log: log, roots: watched(cfg)}
+	w := &watcher{log: log, roots: watched(cfg), open: fsnotify.NewWatcher}
 	if len(w.roots) == 0 {
 		return nil
 	}
@@ -157,7 +158,7 @@ func (w *watcher) check() (string, finding) {
 // subscribe asks for events of all directories in which something is watched. It
 // returns nil if there will be none.
 func (w *watcher) subscribe() (events <-chan fsnotify.Event, stop func()) {
-	watch, err := fsnotify.NewWatcher()
+	watch, err := w.open()
 	if err != nil {
 		w.log.Warn("file events can't be had, looking at the watched files every second", "err", err)
 		return nil, func() {}

@@ -10,9 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -89,7 +92,7 @@ func TestHotReloadBreaksOff(t *testing.T) {
 	done := make(chan error, 1)
 
 	go func() {
-		_, err := f.do(t.Context(), http.MethodPost, s, toolCall("1", "mute"))
+		err := f.failing(t.Context(), s, toolCall("1", "mute"))
 		done <- err
 	}()
 
@@ -272,27 +275,43 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWatchDirectories follows changes in a directory that is new, too.
-func TestWatchDirectories(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a"), "a")
+func TestWatcherRuns(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		open func() (*fsnotify.Watcher, error)
+	}{
+		{"by events", fsnotify.NewWatcher},
+		{"without events", func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "a"), "a")
 
-	w := newWatcher(&Config{Watch: []string{dir}}, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	ctx, cancel := context.WithCancel(t.Context())
-	changes := make(chan struct{}, 10)
-	done := make(chan struct{})
+			log := &logBuffer{}
+			w := newWatcher(&Config{Watch: []string{dir}}, slog.New(slog.NewTextHandler(log, nil)))
+			w.open = tt.open
+			ctx, cancel := context.WithCancel(t.Context())
+			changes := make(chan struct{}, 10)
+			done := make(chan struct{})
 
-	go func() {
-		defer close(done)
+			go func() {
+				defer close(done)
 
-		w.run(ctx, func() { changes <- struct{}{} })
-	}()
+				w.run(ctx, func() { changes <- struct{}{} })
+			}()
 
-	for _, name := range []string{"new/b", "new/c", "a"} {
-		write(t, filepath.Join(dir, name), "new")
-		<-changes
+			// The directory in the middle is new.
+			for _, name := range []string{"new/b", "new/c", "a"} {
+				write(t, filepath.Join(dir, name), "new")
+				<-changes
+			}
+
+			cancel()
+			<-done
+
+			if said := strings.Contains(log.String(), "can't be had"); said != (tt.name != "by events") {
+				t.Error(log)
+			}
+		})
 	}
-
-	cancel()
-	<-done
 }
