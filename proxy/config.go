@@ -12,7 +12,6 @@ import (
 // Transports that a backend may speak.
 const (
 	TransportStreamableHTTP = "streamable-http"
-	TransportSSE            = "sse"
 	TransportStdio          = "stdio"
 )
 
@@ -40,6 +39,9 @@ type Server struct {
 	Hold, HoldCall time.Duration
 	// Replay is one of the Replay constants; empty means ReplayHints.
 	Replay string
+	// Via carries the server's requests instead of HTTP. A stdio backend needs
+	// it, and then no Upstream.
+	Via Upstream
 }
 
 // Config is the proxy's configuration: plain data, all of it replaceable at run
@@ -182,13 +184,16 @@ func (s *Server) validate() error {
 	}
 
 	switch s.Transport {
-	case "", TransportStreamableHTTP, TransportSSE:
+	case "", TransportStreamableHTTP:
 		if s.Upstream == nil || s.Upstream.Host == "" || s.Upstream.Scheme != "http" && s.Upstream.Scheme != "https" {
 			bad("the upstream must be an absolute http or https URL")
 		}
 	case TransportStdio:
+		if s.Via == nil {
+			bad("a stdio backend needs something that carries its requests")
+		}
 	default:
-		bad("transport %q is unknown: use %s, %s or %s", s.Transport, TransportStreamableHTTP, TransportSSE, TransportStdio)
+		bad("transport %q is unknown: use %s or %s", s.Transport, TransportStreamableHTTP, TransportStdio)
 	}
 
 	switch s.Replay {

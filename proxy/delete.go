@@ -22,7 +22,7 @@ func (p *Proxy) serveDelete(w http.ResponseWriter, r *http.Request, cfg *Config,
 		return
 	}
 
-	ids := r.Header[headerSession]
+	ids := sessionIDs(r.Header)
 	if len(ids) == 0 || r.Header.Get(headerVersion) >= modernVersion {
 		out = srv.plain(w, r, forward, "")
 		return

@@ -210,7 +210,7 @@ func acceptsStream(h http.Header) bool {
 // openSession finds the session that the request names. It returns false when it
 // refused the request.
 func (x *exchange) openSession(ctx context.Context, w http.ResponseWriter) bool {
-	ids := x.r.Header[headerSession]
+	ids := sessionIDs(x.r.Header)
 	first := &x.env.messages[0]
 
 	if len(ids) == 0 || modern(first) {
@@ -240,6 +240,15 @@ func (x *exchange) openSession(ctx context.Context, w http.ResponseWriter) bool 
 	}
 
 	return true
+}
+
+// sessionIDs are the session ids that a request names. An empty one is none.
+func sessionIDs(h http.Header) []string {
+	if ids := h[headerSession]; len(ids) != 1 || ids[0] != "" {
+		return ids
+	}
+
+	return nil
 }
 
 // sessionOf finds the session of a request, or the status to refuse it with.

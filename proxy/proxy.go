@@ -141,6 +141,10 @@ func (p *Proxy) Update(cfg Config) error {
 	next := &routes{cfg: cfg, guard: guard, byPath: make(map[string]*server), servers: make(map[string]*server)}
 
 	for _, conf := range cfg.Servers {
+		if conf.Upstream == nil {
+			conf.Upstream = pipedEndpoint()
+		}
+
 		s := old.servers[conf.Name]
 		if s == nil {
 			s = p.newServer(conf)
@@ -168,7 +172,7 @@ func (p *Proxy) Update(cfg Config) error {
 }
 
 func moved(from, to *url.URL) bool {
-	return from != nil && to != nil && from.String() != to.String()
+	return from.String() != to.String()
 }
 
 func (p *Proxy) config() *Config { return &p.current.Load().cfg }
@@ -183,7 +187,7 @@ func (p *Proxy) SetBackend(name string, state BackendState) {
 	}
 
 	if s.gate.set(state) {
-		p.upstream.CloseIdle()
+		s.upstream().CloseIdle()
 		s.swapped()
 	}
 

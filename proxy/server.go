@@ -44,7 +44,7 @@ func (s *server) conf() *Server { return s.settings.Load() }
 // suspect closes the gate and asks for a look at the backend.
 func (s *server) suspect(reason string) {
 	s.gate.suspect()
-	s.p.upstream.CloseIdle()
+	s.upstream().CloseIdle()
 	s.ask(reason)
 }
 
@@ -108,7 +108,7 @@ func (s *server) send(ctx context.Context, o outgoing) (*http.Response, Trace, e
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
 
-	return send(s.p.upstream, req, o.body)
+	return send(s.upstream(), req, o.body)
 }
 
 func joinQuery(a, b string) string {

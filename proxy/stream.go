@@ -220,7 +220,7 @@ func (p *Proxy) serveGet(w http.ResponseWriter, r *http.Request, cfg *Config, to
 		return
 	}
 
-	ids := r.Header[headerSession]
+	ids := sessionIDs(r.Header)
 	if len(ids) == 0 || r.Header.Get(headerVersion) >= modernVersion {
 		out = srv.plain(w, r, forward, "")
 		return
