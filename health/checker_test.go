@@ -109,8 +109,15 @@ func TestSwapOverSSE(t *testing.T) {
 
 // The backend's own notice comes long before the next periodic listing.
 func TestListChanged(t *testing.T) {
+	for name, opts := range kinds() {
+		t.Run(name, func(t *testing.T) { testListChanged(t, opts...) })
+	}
+}
+
+func testListChanged(t *testing.T, opts ...server.StreamableHTTPOption) {
+	t.Helper()
 	s := mcpServer("1", "a")
-	p := startProcess(t, "127.0.0.1:0", handler(s, server.WithStateful(true)))
+	p := startProcess(t, "127.0.0.1:0", handler(s, opts...))
 	w := watch(t, quick(p.url(t)), Deps{})
 	_, n := w.until(0, "settled", settledWith("a"))
 	// The stream opens a moment after the handshake.

@@ -52,7 +52,7 @@ func reasonsOfList() []Reason {
 
 // Error is a question to the backend that got no good answer. Its text has neither header values nor query strings in it.
 type Error struct {
-	Probe  string // one of [Probes]; empty where no probe was sent
+	Probe  string // one of [Probes]
 	Reason Reason
 	Err    error
 
@@ -60,12 +60,7 @@ type Error struct {
 }
 
 // Error says which probe failed, and how.
-func (e *Error) Error() string {
-	if e.Probe == "" {
-		return e.Err.Error()
-	}
-	return e.Probe + ": " + e.Err.Error()
-}
+func (e *Error) Error() string { return e.Probe + ": " + e.Err.Error() }
 
 // Unwrap returns what went wrong.
 func (e *Error) Unwrap() error { return e.Err }

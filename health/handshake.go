@@ -102,7 +102,7 @@ func (p *probe) initialize(ctx context.Context, e era, h *hello) (*link, error) 
 		return nil, err
 	}
 	h.name, h.version = shorten(result.ServerInfo.Name), shorten(result.ServerInfo.Version)
-	l = &link{era: e, session: o.issued, version: result.ProtocolVersion}
+	l = &link{era: e, session: o.issued, version: result.ProtocolVersion, client: p.implementation()}
 
 	x := l.exchange()
 	err = p.rpc.SendNotification(withExchange(ctx, x), mcp.JSONRPCNotification{

@@ -36,6 +36,14 @@ func (l *link) exchange() *exchange {
 	return x
 }
 
+// forWatching returns how to open the stream on which the backend says that its tools changed.
+func (l *link) forWatching() *link {
+	if l.era == eraLegacy && l.session == "" {
+		return &link{era: eraModern, version: mcp.ProtocolVersion20260728, client: l.client}
+	}
+	return l
+}
+
 // params adds to the parameters of a request what the era wants. 2026-07-28 "Per-request metadata": each request names the
 // protocol version, the client and its capabilities.
 func (l *link) params(params map[string]any) map[string]any {

@@ -203,7 +203,7 @@ func (c *Checker) sessionLost() string {
 		most   = 3
 		within = time.Minute
 	)
-	if c.evidence != (evidence{}) {
+	if c.evidence != (evidence{}) || c.cfg.Transport == TransportStdio {
 		return CauseSessionLost
 	}
 	now := time.Now()

@@ -75,6 +75,9 @@ func TestSentinelGivesUp(t *testing.T) {
 	if got := s.got("POST initialize"); got != 1 {
 		t.Errorf("%d handshakes", got)
 	}
+	if got := s.got("POST subscriptions/listen"); got != 1 {
+		t.Errorf("asked %d times for a stream", got)
+	}
 	// Nothing but the refusal tells of the swap here.
 	p.kill()
 	_, n := w.until(0, "away", inState(Away))

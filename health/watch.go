@@ -23,8 +23,8 @@ const (
 )
 
 // watcher keeps the probe's own stream open, on which the backend says that its tools changed, and whose end is one more sign
-// that the process may be gone. Where the backend offers none, there is none. Stateless servers of the older revisions are
-// not asked: a stream without a session would be a session of its own.
+// that the process may be gone. Where the backend offers none, there is none. A stream of the older revisions that belongs to
+// no session would be a session of its own, so stateless servers are asked for the one of 2026-07-28: many speak both.
 type watcher struct {
 	client  *http.Client
 	cfg     *Config
@@ -60,8 +60,8 @@ func (w *watcher) run(ctx context.Context) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if l != nil && (l.era == eraModern || l.session != "") {
-				w.keep(on, l)
+			if l != nil {
+				w.keep(on, l.forWatching())
 			}
 		}()
 		select {
@@ -128,41 +128,51 @@ func (w *watcher) open(ctx context.Context, l *link) (opened, again bool) {
 		return false, false // 405, or whatever a server without streams says; a lost session shows at the next ping
 	}
 	events := newEventReader(resp.Body, watchMessageMax)
+	if l.era == eraModern {
+		if data, err := events.next(); err != nil || !acknowledges(data) {
+			return false, err != nil
+		}
+	}
 	for {
 		data, err := events.next()
 		if err != nil {
 			w.log.Debug("the watch stream ended", "err", err)
 			return true, true
 		}
-		if !w.message(ctx, l, data) {
-			return true, false
-		}
+		w.message(ctx, l, data)
 	}
 }
 
-// message handles one message of the stream. It reports whether the stream is still of use.
-func (w *watcher) message(ctx context.Context, l *link, data []byte) bool {
-	var m struct {
-		ID     jsontext.Value `json:"id"`
-		Method string         `json:"method"`
-		Params struct {
-			Notifications struct {
-				ToolsListChanged bool `json:"toolsListChanged"`
-			} `json:"notifications"`
-		} `json:"params"`
-	}
-	if err := jsonv2.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return true // priming events and the like
-	}
-	switch {
+// streamMessage is what matters of a message on the stream.
+type streamMessage struct {
+	ID     jsontext.Value `json:"id"`
+	Method string         `json:"method"`
+	Params struct {
+		Notifications mcp.SubscriptionFilter `json:"notifications"`
+	} `json:"params"`
+}
+
+func parseMessage(data []byte) (m streamMessage, ok bool) {
+	err := jsonv2.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return m, err == nil
+}
+
+// acknowledges reports whether the first message of a listen stream says that the wish was honoured (2026-07-28,
+// "Subscriptions").
+func acknowledges(data []byte) bool {
+	m, ok := parseMessage(data)
+	return ok && m.Method == string(mcp.MethodNotificationSubscriptionsAcknowledged) && m.Params.Notifications.ToolsListChanged
+}
+
+// message handles one message of the stream. What can't be read, such as a priming event, doesn't matter.
+func (w *watcher) message(ctx context.Context, l *link, data []byte) {
+	switch m, ok := parseMessage(data); {
+	case !ok:
 	case m.Method == mcp.MethodNotificationToolsListChanged:
 		w.signals.listChanged()
-	case m.Method == string(mcp.MethodNotificationSubscriptionsAcknowledged):
-		return m.Params.Notifications.ToolsListChanged
 	case m.Method != "" && len(m.ID) > 0 && l.era == eraLegacy:
 		w.respond(ctx, l, m.ID, m.Method)
 	}
-	return true
 }
 
 // respond answers a request that the server sent on the stream, so that it doesn't take the probe for dead.
