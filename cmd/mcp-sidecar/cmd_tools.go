@@ -116,11 +116,11 @@ type diffResult struct {
 func (d *diffCmd) Run(ctx context.Context, con console) error {
 	before, err := d.read(ctx, d.Old)
 	if err != nil {
-		return err
+		return usageError{err} // 1 would say that they differ
 	}
 	after, err := d.read(ctx, d.New)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	out := diffResult{Old: before.Hash, New: after.Hash, Changes: health.Diff(before, after)}
 	for _, c := range out.Changes {

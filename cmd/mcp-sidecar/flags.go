@@ -23,7 +23,7 @@ type configFlags struct {
 
 	Upstream         *string  `placeholder:"URL" help:"URL of the backend, such as http://127.0.0.1:9000/mcp. Served on the same path, as the server named default."`
 	Stdio            bool     `help:"The backend is a command that talks MCP over stdio: write it after --, as in --stdio -- python server.py."`
-	Command          []string `arg:"" optional:"" passthrough:"" help:"With --stdio: the backend's command, after --."`
+	Command          []string `arg:"" optional:"" passthrough:"partial" help:"With --stdio: the backend's command, after --."`
 	HealthPath       *string  `placeholder:"PATH" help:"HTTP path on the backend that answers 2xx when it is healthy (optional)."`
 	ProbeHeadersFile *string  `placeholder:"FILE" help:"Headers for the sidecar's own requests to the backend, one NAME: VALUE a line; re-read on use."`
 

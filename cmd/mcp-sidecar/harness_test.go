@@ -113,6 +113,7 @@ func testConfig(t *testing.T, upstream string, change ...func(*config.Config)) *
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Servers[0].ShrinkGrace = 20 * time.Millisecond
 	return c
 }
 

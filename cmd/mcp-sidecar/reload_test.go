@@ -20,7 +20,7 @@ state: state.db
 drainDelay: 0
 settle: 20ms
 `
-	first := base + "servers: [{name: one, path: /one, upstream: " + one.url() + "}]\n"
+	first := base + "servers: [{name: one, path: /one, shrinkGrace: 20ms, upstream: " + one.url() + "}]\n"
 	writeFile(t, file, first)
 	load := func() (*config.Config, error) { return config.Load(file) }
 	cfg, err := load()
@@ -78,7 +78,7 @@ settle: 20ms
 	}
 
 	// The first server moves to another backend, the second goes; by signal.
-	writeFile(t, file, base+"servers: [{name: one, path: /one, upstream: "+two.url()+"}]\n")
+	writeFile(t, file, base+"servers: [{name: one, path: /one, shrinkGrace: 20ms, upstream: "+two.url()+"}]\n")
 	s.signals <- syscall.SIGHUP
 	eventually(t, "reloaded", func() bool { return metric("config_last_reload_successful") == "1" })
 	eventually(t, "generation 2", func() bool { return theServer(t, c).Generation == 2 })

@@ -159,7 +159,7 @@ func readFeed(t *testing.T, a *app) *logs {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
+	resp, err := client.Do(req) //nolint:bodyclose // closed by the cleanup
 	if err != nil {
 		t.Fatal(err)
 	}

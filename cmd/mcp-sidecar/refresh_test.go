@@ -1,0 +1,108 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
+)
+
+// agentServer is an agent server that acknowledges every refresh.
+type agentServer struct {
+	mu        sync.Mutex
+	key       string
+	refreshes int
+}
+
+func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.Header.Get("X-Session-API-Key") != s.key:
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"detail":"Unauthorized"}`)
+	case strings.HasSuffix(r.URL.Path, "/refresh_mcp_tools") && r.Method != http.MethodPost:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	default:
+		if strings.HasSuffix(r.URL.Path, "/refresh_mcp_tools") {
+			s.refreshes++
+		}
+		_, _ = io.WriteString(w, `{"success":true}`)
+	}
+}
+
+func (s *agentServer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refreshes
+}
+
+// TestRefresh follows a swap to the conversation: the agent server is called with
+// the key of the file, and the registry, the API and the feed tell of it. No
+// secret shows up anywhere.
+func TestRefresh(t *testing.T) {
+	for _, on := range []string{"schema", "swap"} {
+		t.Run(on, func(t *testing.T) {
+			const secret = "canary-key"
+			as := &agentServer{key: secret}
+			srv := httptest.NewServer(as)
+			defer srv.Close()
+			keyFile := t.TempDir() + "/key"
+			writeFile(t, keyFile, secret+"\n")
+			b := startBackend(t, "add")
+			cfg := testConfig(t, b.url(), func(c *config.Config) {
+				c.AgentServer, c.AgentAPIKeyFile, c.RefreshOn = []string{srv.URL}, keyFile, on
+			})
+			l := &logs{}
+			a := newApp(cfg, appOptions{Logger: l.logger()})
+			if err := a.start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { stopApp(t, a) })
+			c := adminClient(t, a)
+			eventually(t, "generation 1", func() bool { return theServer(t, c).Generation == 1 })
+			if _, err := c.Register(t.Context(), "conv", admin.Registration{}); err != nil {
+				t.Fatal(err)
+			}
+			applied := func(generation uint64) func() bool {
+				return func() bool {
+					v, err := c.Conversation(t.Context(), "conv")
+					return err == nil && v.State == "current" && len(v.Servers) == 1 && v.Servers[0].Applied == generation && v.Servers[0].How == "acknowledged"
+				}
+			}
+			eventually(t, "generation 1 applied", applied(1))
+			feed := readFeed(t, a)
+			calls := as.count()
+
+			b.stop()
+			b.start("add") // the same tools
+			eventually(t, "the swap", func() bool { return theServer(t, c).Swaps == 1 && theServer(t, c).State == "settled" })
+			if on == "swap" {
+				eventually(t, "generation 2 applied", applied(2))
+				if as.count() != calls+1 {
+					t.Errorf("%d refreshes for one swap", as.count()-calls)
+				}
+				eventually(t, "a refresh in the feed", func() bool { return strings.Contains(feed.String(), `"result":"success"`) })
+			} else {
+				b.stop()
+				b.start("add", "new")
+				eventually(t, "generation 2 applied", applied(2))
+				if as.count() != calls+1 {
+					t.Errorf("%d refreshes for one change", as.count()-calls)
+				}
+			}
+			_, metrics := get(t, "http://"+a.addr("ops")+"/metrics")
+			for name, text := range map[string]string{"log": l.String(), "metrics": metrics, "feed": feed.String()} {
+				if strings.Contains(text, "canary") {
+					t.Errorf("a secret is in the %s", name)
+				}
+			}
+		})
+	}
+}
