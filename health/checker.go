@@ -94,6 +94,7 @@ func newChecker(cfg Config, d Deps) (*Checker, error) {
 	c.metrics.Init(cfg.Server)
 	c.files = newFiles(&c.cfg, c.log)
 	c.prints = c.files.read()
+	c.marks = c.prints.marks
 	c.fresh = true
 	c.names = cfg.LastTools
 	return c, nil
@@ -181,8 +182,9 @@ func (c *Checker) round(ctx context.Context) {
 	c.asked = m.suspect
 	c.emitted = false
 	if m.lost {
+		c.lostAt = time.Now()
 		c.evidence.lost = true
-		c.evidence.note(time.Now())
+		c.evidence.note(c.lostAt)
 	}
 	if !c.quiesced.Load() {
 		c.heard(m.noticed)

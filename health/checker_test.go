@@ -375,6 +375,24 @@ func TestPIDFile(t *testing.T) {
 	}
 }
 
+// A marker that a deployment touches makes the tools be listed, whether the notice of it arrives or not.
+func TestMarker(t *testing.T) {
+	s := mcpServer("1", "a")
+	p := startProcess(t, "127.0.0.1:0", handler(s, server.WithStateLess(true), server.WithDisableStreaming(true)))
+	cfg := quick(p.url(t))
+	cfg.Watch = []string{filepath.Join(t.TempDir(), "deployed")}
+	w := watch(t, cfg, Deps{})
+	_, n := w.until(0, "settled", settledWith("a"))
+	addTool(s, "b", "deployed in place")
+	if err := os.WriteFile(cfg.Watch[0], []byte("v2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.until(n, "settled", settledWith("a", "b"))
+	if got := swaps(w.all()); got != nil {
+		t.Errorf("swaps %v", got)
+	}
+}
+
 // Deps.Transport stands for a backend without a network, which says itself when no process is there.
 func TestCustomTransport(t *testing.T) {
 	h := handler(mcpServer("1", "a"), server.WithStateful(true))

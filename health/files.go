@@ -37,11 +37,12 @@ func newFiles(cfg *Config, log *slog.Logger) *files {
 
 // footprint is what the files look like at one moment.
 type footprint struct {
-	at      time.Time
-	marks   string // of every path: changes when one is written or replaced
-	pidMark string // of the pid file
-	pid     string // what the pid file says; empty if that is nothing
-	started string // when that process started, where it can be seen; a pid may be used again
+	at      time.Time // of the look
+	since   time.Time // of the first look that found it so
+	marks   string    // of every path: changes when one is written or replaced
+	pidMark string    // of the pid file
+	pid     string    // what the pid file says; empty if that is nothing
+	started string    // when that process started, where it can be seen; a pid may be used again
 }
 
 // read looks at the files.
@@ -49,7 +50,8 @@ func (f *files) read() footprint {
 	if f == nil {
 		return footprint{}
 	}
-	p := footprint{at: time.Now()}
+	now := time.Now()
+	p := footprint{at: now, since: now}
 	for _, path := range f.all {
 		p.marks += mark(path) + "\n"
 	}

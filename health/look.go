@@ -43,6 +43,8 @@ type sight struct {
 	identity  string
 	retired   []string // identities of before
 	prints    footprint
+	marks     string    // of every watched file, at the last look
+	lostAt    time.Time // when a connection last ended that should have stayed
 	swappedAt time.Time
 	losses    []time.Time // when sessions were lost for no visible reason
 
@@ -106,6 +108,9 @@ func (c *Checker) ask(ctx context.Context) error {
 		return err
 	}
 	now := c.files.read()
+	if now.marks != c.marks {
+		c.marks, c.nextList = now.marks, time.Time{} // reason enough to list
+	}
 	switch {
 	case c.isNew(cmp.Or(a.identity, fromHealth.identity)):
 		return c.startOver(ctx, CauseIdentity)
@@ -129,7 +134,9 @@ func (c *Checker) startOver(ctx context.Context, cause string) error {
 	}
 	before := c.server
 	c.server, c.connected, c.gone = h, true, false
-	c.opaque.Store(false)
+	if c.opaque.Swap(false) {
+		c.nextList = time.Time{} // the credentials came
+	}
 	switch {
 	case !c.contacted || c.pending != "":
 	case c.isNew(h.identity):
@@ -173,27 +180,21 @@ func (c *Checker) retire(identity string) {
 // was seen, says nothing new; one that is written early counts once the old process doesn't serve any more.
 func (c *Checker) pidChanged(ctx context.Context, now footprint) bool {
 	before := c.prints
-	rewritten := now.pidMark != before.pidMark
-	if !rewritten {
+	switch late := !c.swappedAt.IsZero() && now.at.Sub(c.swappedAt) < c.cfg.ShrinkGrace; {
+	case now.pidMark == before.pidMark:
 		c.prints.at = now.at
 		return false
-	}
-	if now.pid == "" {
+	case now.pid == "":
 		return false // being written, or its process is on the way out: what it said stays known
-	}
-	if !c.swappedAt.IsZero() && time.Since(c.swappedAt) < c.cfg.ShrinkGrace {
+	case late, before.pid == "", !now.another(before) && !c.evidence.lost:
 		c.prints = now
 		return false
-	}
-	if !now.another(before) && (!c.evidence.lost || before.pid == "") {
-		c.prints = now
-		return false
-	}
-	if c.backend.held(ctx, before.at) {
+	case c.lostAt.Before(before.since) && c.backend.held(ctx, before.at):
 		return false // the process that the file named still serves
+	default:
+		c.prints = now
+		return true
 	}
-	c.prints = now
-	return true
 }
 
 // sessionLost returns the cause of a swap that a lost session is. Behind some addresses sessions don't last: several workers
@@ -249,8 +250,6 @@ func (c *Checker) answered(m *mail) {
 	}
 	if c.opaque.Load() {
 		c.settleUnknown(ReasonUnauthorized)
-	} else if c.shown == nil && c.state == Settled {
-		c.nextList = now // credentials came
 	}
 }
 

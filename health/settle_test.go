@@ -218,6 +218,12 @@ func TestServerThatFailsToList(t *testing.T) {
 		b.want("ready")
 		b.pass(2 * time.Second)
 		b.want("settled unknown")
+		before := b.count(lists)
+		b.pass(10 * time.Minute)
+		b.want()
+		if n := b.count(lists) - before; n > 25 {
+			t.Errorf("%d listings in 10 min", n)
+		}
 	})
 }
 
