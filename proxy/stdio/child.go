@@ -108,7 +108,7 @@ func (p *process) supervise(stdout, stderr *os.File) {
 			if !p.b.claimed(p) {
 				p.log.Warn("the stdio server takes too long to start, or nobody waits for it any more", "timeout", p.b.cfg.StartTimeout)
 				p.fail()
-				p.stop()
+				p.halt()
 			}
 		case <-p.retiring:
 			p.drain(exited)
@@ -142,7 +142,7 @@ func (p *process) drain(exited <-chan struct{}) {
 		p.log.Warn("requests to the replaced stdio server take too long and are broken off", "timeout", p.b.cfg.Drain)
 	}
 
-	p.stop()
+	p.halt()
 }
 
 // end ends the child as MCP 2025-11-25 "Lifecycle: Shutdown, stdio" describes.
@@ -219,7 +219,7 @@ func (p *process) broken(wire int64, some bool) {
 	}
 	p.mu.Unlock()
 
-	p.stop()
+	p.halt()
 }
 
 // read reads what the process says until it has nothing more to say.
@@ -240,5 +240,5 @@ func (p *process) read(stdout io.Reader) {
 	}
 
 	p.fail()
-	p.stop()
+	p.halt()
 }

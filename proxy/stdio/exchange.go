@@ -73,8 +73,10 @@ func (x *exchange) cancel() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 
-	x.left--
-	x.finish()
+	if x.left > 0 {
+		x.left--
+		x.finish()
+	}
 }
 
 // begin makes it an event stream. The caller holds the lock.

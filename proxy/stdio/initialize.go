@@ -22,8 +22,7 @@ func (b *Bridge) initialize(req *http.Request, m *message) (*http.Response, erro
 
 		select {
 		case <-c.done:
-		case <-p.retiring:
-		case <-p.stopping:
+		case <-p.leaving:
 		case <-ctx.Done():
 			if p.owner != nil {
 				b.giveBack(p, m)

@@ -34,6 +34,7 @@ type process struct {
 
 	stopping chan struct{} // closed: end it
 	retiring chan struct{} // closed: end it when nobody waits any more
+	leaving  chan struct{} // closed: it was asked to end, now or then
 
 	mu      sync.Mutex
 	next    int64
@@ -44,9 +45,9 @@ type process struct {
 	closed  bool             // it takes no more messages
 	retired bool             // it takes no more requests
 	dead    bool             // gone is closed
-	asked   bool             // it is dead because it was asked to end
-	pause   time.Duration    // no process is started for so long after its end
+	asked   bool             // leaving is closed
 	stopped bool             // stopping is closed
+	pause   time.Duration    // no process is started for so long after its end
 }
 
 // outgoing is a line for a process.
@@ -80,7 +81,7 @@ func newProcess(b *Bridge, owner *session) *process {
 		b: b, log: b.log, revision: b.revision, owner: owner,
 		lines:    make(chan outgoing, queuedLines),
 		launched: make(chan struct{}), gone: make(chan struct{}), idle: make(chan struct{}),
-		stopping: make(chan struct{}), retiring: make(chan struct{}),
+		stopping: make(chan struct{}), retiring: make(chan struct{}), leaving: make(chan struct{}),
 		pending: map[int64]*pending{}, tokens: map[string]int64{},
 		nonsense: rate.Sometimes{Interval: time.Minute},
 	}
@@ -96,6 +97,7 @@ func (p *process) retire() {
 	}
 
 	p.retired = true
+	p.leave()
 
 	for wire, pd := range p.pending {
 		if pd.listen {
@@ -108,8 +110,26 @@ func (p *process) retire() {
 	close(p.retiring)
 }
 
-// stop ends the process.
+// stop asks the process to end now.
 func (p *process) stop() {
+	p.mu.Lock()
+	p.leave()
+	p.mu.Unlock()
+
+	p.halt()
+}
+
+// leave takes note that the process ends because it was asked to. The caller holds
+// the lock.
+func (p *process) leave() {
+	if !p.asked && !p.dead {
+		p.asked = true
+		close(p.leaving)
+	}
+}
+
+// halt ends what is left of the process.
+func (p *process) halt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 

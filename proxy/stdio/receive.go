@@ -240,7 +240,7 @@ func (p *process) fail() {
 		return
 	}
 
-	p.dead, p.asked = true, p.stopped || p.retired
+	p.dead = true
 	left := p.pending
 	p.pending = map[int64]*pending{}
 	asked, proved := p.asked, p.proved

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -29,6 +31,8 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	case "mcp-go":
 		serveMCPGo()
+	case "parent":
+		serveParent()
 	default:
 		os.Exit(serveTest(mode))
 	}
@@ -52,6 +56,36 @@ func serveMCPGo() {
 	if err := server.ServeStdio(s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+}
+
+// serveParent runs a bridge, begins a session and writes what it got.
+func serveParent() {
+	cfg := DefaultConfig()
+	cfg.Command = []string{os.Args[0]}
+	cfg.Env = map[string]string{modeEnv: "deaf"}
+
+	b, err := New(cfg, Deps{})
+	if err != nil {
+		panic(err)
+	}
+
+	go func() { _ = b.Run(context.Background()) }()
+
+	for {
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://stdio.invalid/", strings.NewReader(initRequest(initParams)))
+		if err != nil {
+			panic(err)
+		}
+
+		if resp, err := b.RoundTrip(req); err == nil {
+			_, _ = io.Copy(os.Stdout, resp.Body)
+			_ = resp.Body.Close()
+
+			fmt.Println()
+
+			select {}
+		}
 	}
 }
 
@@ -116,7 +150,7 @@ func serveTest(mode string) int {
 		}
 	}
 
-	if mode == "stubborn" {
+	if mode == "stubborn" || mode == "deaf" {
 		select {}
 	}
 
