@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -111,5 +112,93 @@ func TestLeftRequestIsNotBegun(t *testing.T) {
 
 	if p.busy() {
 		t.Error("it waits for an answer")
+	}
+}
+
+func TestProcessThatDoesNotRead(t *testing.T) {
+	f := start(t, testConfig(t, "plain"))
+	s := f.open()
+	p := f.session(s).proc
+	body := toolCall("1", "echo", "x", strings.Repeat("x", 16<<10))
+
+	// More than the pipe and the queue take.
+	const half = queuedLines
+
+	ctx, cancel := context.WithCancel(t.Context())
+	left, lost := make(chan error, half), make(chan error, half+1)
+
+	go func() {
+		lost <- f.failing(t.Context(), s, toolCall("0", "block", "file", filepath.Join(t.TempDir(), "never")))
+	}()
+
+	eventually(t, "it is blocked", p.busy)
+
+	for range half {
+		go func() { left <- f.failing(ctx, s, body) }()
+	}
+
+	for range half {
+		go func() {
+			resp, err := f.do(t.Context(), http.MethodPost, s, body)
+			if err == nil {
+				_ = resp.Body.Close()
+
+				if resp.StatusCode == http.StatusNotFound {
+					err = errGone
+				}
+			}
+
+			lost <- err
+		}()
+	}
+
+	eventually(t, "all are sent", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+
+		return len(p.pending) == 2*half+1
+	})
+
+	cancel()
+
+	for range half {
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}
+
+	if err := syscall.Kill(p.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+
+	// What it may have read, and what it never got.
+	for range half + 1 {
+		if err := <-lost; !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, errGone) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestStatelessProcessThatIsGone(t *testing.T) {
+	f := start(t, testConfig(t, "plain"))
+	body, header := statelessRequest("1", "tools/list", "")
+
+	f.post("", body, header...)
+
+	f.mu.Lock()
+	p := f.common
+	f.mu.Unlock()
+
+	// It closed its input, which nobody has noticed.
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+
+	if status, text := f.post("", body, header...); status != http.StatusNotFound || !strings.Contains(text, "-32601") {
+		t.Errorf("got %d %s", status, text)
+	}
+
+	if n := strings.Count(f.log.String(), "was started"); n != 2 {
+		t.Errorf("%d processes were started", n)
 	}
 }

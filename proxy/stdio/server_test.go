@@ -145,6 +145,8 @@ func serveTest(mode string) int {
 			s.mu.Lock()
 			s.answers[string(m.ID)] <- append(m.Result, m.Error...)
 			s.mu.Unlock()
+		case m.Params.Name == "block": // reads nothing any more
+			awaitFile(m.Params.Arguments["file"])
 		default:
 			s.tasks.Go(func() { s.handle(&m, line) })
 		}
