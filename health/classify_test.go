@@ -69,29 +69,29 @@ func TestRequestsWithoutAnAnswer(t *testing.T) {
 	late, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	tests := map[string]struct {
-		ctx       context.Context
+		ctx       func() context.Context
 		err       error
 		connected bool
 		want      Reason
 	}{
-		"refused":       {t.Context(), &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, false, ReasonRefused},
-		"no socket":     {t.Context(), &net.OpError{Op: "dial", Err: syscall.ENOENT}, false, ReasonRefused},
-		"reset":         {t.Context(), &net.OpError{Op: "read", Err: syscall.ECONNRESET}, true, ReasonReset},
-		"ended":         {t.Context(), io.EOF, true, ReasonReset},
-		"stale":         {t.Context(), errors.New("http: server closed idle connection"), true, ReasonReset},
-		"no HTTP":       {t.Context(), errors.New("malformed HTTP response"), true, ReasonInvalid},
-		"no name":       {t.Context(), &net.DNSError{Err: "no such host"}, false, ReasonUnreachable},
-		"slow name":     {t.Context(), &net.DNSError{Err: "timeout", IsTimeout: true}, false, ReasonTimeout},
-		"no route":      {t.Context(), &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, false, ReasonUnreachable},
-		"late":          {late, context.DeadlineExceeded, true, ReasonTimeout},
-		"stopped":       {canceled, context.Canceled, true, ReasonCanceled},
-		"no credential": {t.Context(), fmt.Errorf("%w: no file", errCredentials), false, ReasonCredentials},
+		"refused":       {t.Context, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, false, ReasonRefused},
+		"no socket":     {t.Context, &net.OpError{Op: "dial", Err: syscall.ENOENT}, false, ReasonRefused},
+		"reset":         {t.Context, &net.OpError{Op: "read", Err: syscall.ECONNRESET}, true, ReasonReset},
+		"ended":         {t.Context, io.EOF, true, ReasonReset},
+		"stale":         {t.Context, errors.New("http: server closed idle connection"), true, ReasonReset},
+		"no HTTP":       {t.Context, errors.New("malformed HTTP response"), true, ReasonInvalid},
+		"no name":       {t.Context, &net.DNSError{Err: "no such host"}, false, ReasonUnreachable},
+		"slow name":     {t.Context, &net.DNSError{Err: "timeout", IsTimeout: true}, false, ReasonTimeout},
+		"no route":      {t.Context, &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, false, ReasonUnreachable},
+		"late":          {func() context.Context { return late }, context.DeadlineExceeded, true, ReasonTimeout},
+		"stopped":       {func() context.Context { return canceled }, context.Canceled, true, ReasonCanceled},
+		"no credential": {t.Context, fmt.Errorf("%w: no file", errCredentials), false, ReasonCredentials},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			x := &exchange{outcome: outcome{connected: tt.connected}}
 			err := &url.Error{Op: "Post", URL: "http://x/?secret", Err: tt.err}
-			e := classify(tt.ctx, ProbePing, x, err, nil)
+			e := classify(tt.ctx(), ProbePing, x, err, nil)
 			if e == nil || e.Reason != tt.want {
 				t.Fatalf("got %+v, want %s", e, tt.want)
 			}
