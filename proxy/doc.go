@@ -4,18 +4,18 @@
 //
 // A request passes these rooms, each a file or two:
 //
-//   - routing (proxy.go, post.go) finds the server and the session of a request
-//     and reads its JSON-RPC envelope;
+//   - routing (proxy.go, route.go, exchange.go) finds the server and the session of
+//     a request and reads its JSON-RPC envelope;
 //   - the gate (gate.go, hold.go) keeps it while the backend is away;
 //   - forwarding (forward.go, judge.go, replay.go) sends it, decides what the
 //     answer means, and sends it again only where the first try can't have had an
 //     effect;
-//   - copying (response.go, reply.go) hands the answer to the client, event by
+//   - copying (response_json.go, response_sse.go, reply.go) hands the answer to the client, event by
 //     event where it is an event stream;
 //   - sessions (session.go, sessions.go, initialize.go, reinit.go) give each
 //     client an id of the sidecar's own, sealed, and re-create the backend's
 //     session behind it when the backend lost it;
-//   - streams (stream.go, listen.go, announce.go) keep clients' listening
+//   - streams (stream.go, pump.go, resume.go, announce.go) keep clients' listening
 //     streams open and tell them of changed tools;
 //   - fence.go keeps answers that belong to an earlier process from a later one.
 //

@@ -118,12 +118,12 @@ func (x *exchange) judge(ctx context.Context, resp *http.Response, t target) ste
 	a := newAnswer(resp)
 
 	switch {
-	case resp.StatusCode == http.StatusOK && a.kind == typeEventStream && a.plain && x.requests > 0:
+	case resp.StatusCode == http.StatusOK && a.kind == typeEventStream && a.plain:
 		return x.stream(ctx, a, t)
 	case resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent:
 		_ = a.read(0)
 
-		x.accepted(ctx)
+		x.accepted(ctx, true)
 		responseHeader(x.out.w.Header(), resp.Header)
 		x.outcome = outcomeOK
 		x.out.empty(resp.StatusCode)
@@ -151,7 +151,7 @@ func (x *exchange) judge(ctx context.Context, resp *http.Response, t target) ste
 	}
 
 	if resp.StatusCode < http.StatusBadRequest {
-		x.accepted(ctx)
+		x.accepted(ctx, !isRPC || !rpc.isError)
 	}
 
 	return x.deliver(ctx, a, rpc)
@@ -210,13 +210,14 @@ func (x *exchange) broken(ctx context.Context) step {
 	return x.interrupted("reset")
 }
 
-// accepted notes that the backend took the request.
-func (x *exchange) accepted(ctx context.Context) {
+// accepted notes that the backend took the request, and whether it did what was
+// asked.
+func (x *exchange) accepted(ctx context.Context, granted bool) {
 	if x.sess == nil {
 		return
 	}
 
-	x.sess.accepted(ctx, x.forward, x.began.process)
+	x.sess.accepted(ctx, x.forward, x.began.process, granted)
 
 	if m := &x.env.messages[0]; m.method == methodInitialized {
 		x.sess.setInitialized()

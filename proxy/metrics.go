@@ -94,13 +94,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
-// Init creates every series of a server, so that the first event is a step from
-// zero.
+// Init creates the series of a server, so that the first event is a step from
+// zero. The durations of rare methods are left out: they are many series, and no
+// alert waits for their first.
 func (m *Metrics) Init(server string) {
-	methods := append(metrics.ClientMethods(), methodStream, methodDelete, methodBatch)
-	for _, method := range methods {
+	for _, method := range []string{methodInitialize, methodList, methodCall, metrics.OtherMethod} {
 		m.duration.WithLabelValues(server, method)
+	}
 
+	for _, method := range append(metrics.ClientMethods(), methodStream, methodDelete, methodBatch) {
 		for _, o := range outcomes() {
 			m.requests.WithLabelValues(server, method, string(o))
 		}

@@ -48,13 +48,14 @@ func (l *listener) serve(ctx context.Context, from string) outcome {
 	}
 
 	if from != "" {
-		if kind, ok := l.sess.resumable(from); ok && kind == eventOfPost {
-			return l.resume(ctx, from)
-		} else if ok {
+		switch kind, ok := l.sess.resumable(from); {
+		case !ok:
+			l.giveUp(l.sess.abandoned(from))
+		case kind == eventOfListen:
 			l.from = from
 			l.sess.unbind() // the stream that the client lost is to be opened anew
-		} else if ids := l.sess.abandoned(from); len(ids) > 0 {
-			l.giveUp(ids)
+		case l.resume(ctx, from):
+			return l.result
 		}
 	}
 
@@ -93,7 +94,7 @@ func (l *listener) admit(ctx context.Context) error {
 		return l.refuse()
 	}
 
-	l.sess.accepted(ctx, l.forward, v.process)
+	l.sess.accepted(ctx, l.forward, v.process, true)
 
 	if !l.sess.owns(l.forward) {
 		return l.refuse() // no credentials are never newer ones
@@ -132,19 +133,18 @@ func (l *listener) giveUp(ids [][]byte) {
 // once opens the backend's stream and reads it to its end, or waits until that can
 // be tried. An error ends the client's stream.
 func (l *listener) once(ctx context.Context) error {
-	v := l.srv.gate.look()
-
-	if l.process != v.process {
-		l.process, l.alone = v.process, false
-	}
-
-	// Whoever finds that the backend's session is another one ends the wait or
-	// the reading.
+	// Whoever finds that the process or the backend's session is another one ends
+	// the wait or the reading. That must be possible before anything is looked at.
 	bound, unbind := context.WithCancel(ctx)
 	defer unbind()
 
 	l.sess.bind(unbind)
 	defer l.sess.bind(nil)
+
+	v := l.srv.gate.look()
+	if l.process != v.process {
+		l.process, l.alone = v.process, false
+	}
 
 	if v.away {
 		if err := l.wait(bound, v.changed, l.srv.gate.patience()); err != nil || bound.Err() != nil {
@@ -244,7 +244,7 @@ func (l *listener) get(ctx, bound context.Context, v view, opened func()) error 
 		case a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden:
 			return l.deny(&deniedError{a.StatusCode, a.Header, a.head})
 		case a.StatusCode < http.StatusBadRequest:
-			l.sess.accepted(ctx, l.forward, v.process)
+			l.sess.accepted(ctx, l.forward, v.process, false)
 		}
 	}
 
@@ -271,7 +271,7 @@ func (l *listener) get(ctx, bound context.Context, v view, opened func()) error 
 
 	if a.StatusCode == http.StatusOK && a.kind == typeEventStream && a.plain {
 		opened()
-		l.sess.accepted(ctx, l.forward, v.process)
+		l.sess.accepted(ctx, l.forward, v.process, true)
 
 		return l.read(ctx, bound, a)
 	}

@@ -20,8 +20,6 @@ type eventCopy struct {
 
 // stream hands an event stream to the client, event by event.
 func (x *exchange) stream(ctx context.Context, a *answer, t target) step {
-	x.accepted(ctx)
-
 	c := &eventCopy{x: x, a: a, t: t}
 
 	if !x.init {
@@ -83,6 +81,8 @@ func (c *eventCopy) pass(ctx context.Context, ev *event) (step, error) {
 			if s := c.response(ctx, ev, &e, m); s != 0 {
 				return s, nil
 			}
+
+			x.accepted(ctx, !m.isError)
 
 			if x.init && !m.isError {
 				raw = c.initialized(ctx, ev, m)

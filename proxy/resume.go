@@ -133,10 +133,9 @@ func (s *session) asked(id []byte, at view) {
 }
 
 // resume serves a stream on which a client polls for the rest of an answer. It is
-// none of the session's listening streams.
-func (l *listener) resume(ctx context.Context, from string) outcome {
-	l.c.setPrivate()
-
+// none of the session's listening streams. It returns false when the backend
+// offers no such stream: the client may listen all the same.
+func (l *listener) resume(ctx context.Context, from string) bool {
 	pending := l.sess.abandoned(from)
 	header := l.forward.Clone()
 	header.Set(headerLastEvent, from)
@@ -152,19 +151,32 @@ func (l *listener) resume(ctx context.Context, from string) outcome {
 			l.giveUp(pending)
 		}
 
-		return outcomeUnavailable
+		return false
 	}
 
 	defer func() { _ = resp.Body.Close() }()
 
 	a := newAnswer(resp)
-	if a.StatusCode != http.StatusOK || a.kind != typeEventStream {
+
+	switch {
+	case a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden:
 		_ = a.read(maxPeek)
 		_ = l.deny(&deniedError{a.StatusCode, a.Header, a.head})
 
-		return l.result
+		return true
+	case a.StatusCode != http.StatusOK || a.kind != typeEventStream || !a.plain:
+		l.giveUp(pending)
+		return false
 	}
 
+	l.c.setPrivate()
+	l.result = l.poll(ctx, a, from, pending, at)
+
+	return true
+}
+
+// poll passes on a stream with the rest of an answer.
+func (l *listener) poll(ctx context.Context, a *answer, from string, pending [][]byte, at view) outcome {
 	if l.c.begin() != nil {
 		return outcomeClosed
 	}

@@ -122,12 +122,13 @@ func (s *session) target() target {
 }
 
 // accepted notes that the backend's process took a request of the session with
-// these headers: their credential is the session's from now on.
-func (s *session) accepted(ctx context.Context, h http.Header, process uint64) {
+// these headers. If it did what was asked, their credential is the session's from
+// now on.
+func (s *session) accepted(ctx context.Context, h http.Header, process uint64, granted bool) {
 	s.mu.Lock()
 	s.confirmed = process + 1
 
-	if s.credentials != nil && sameCredentials(s.credentials, h) {
+	if !granted || s.credentials != nil && sameCredentials(s.credentials, h) {
 		s.mu.Unlock()
 		return
 	}

@@ -183,6 +183,8 @@ func (s *server) drop(sess *session) {
 // them on the backend. Their clients may return: the session is then opened from
 // its id and re-created.
 func (s *server) evict(ctx context.Context, limit time.Time) {
+	var err error
+
 	for _, sess := range s.sessions.all() {
 		if since, idle := sess.idleSince(); !idle || since.After(limit) {
 			continue
@@ -190,9 +192,13 @@ func (s *server) evict(ctx context.Context, limit time.Time) {
 
 		s.drop(sess)
 
-		if ctx.Err() == nil {
-			s.endUpstream(ctx, sess)
+		if err == nil {
+			err = s.endUpstream(ctx, sess)
 		}
+	}
+
+	if err != nil {
+		s.logger.Debug("ending idle sessions on the backend failed", "err", err)
 	}
 }
 
@@ -201,13 +207,13 @@ const endUpstreamTimeout = 5 * time.Second
 
 // endUpstream ends an idle session on the backend with the credentials of its last
 // request. It is a courtesy: nothing depends on it.
-func (s *server) endUpstream(ctx context.Context, sess *session) {
+func (s *server) endUpstream(ctx context.Context, sess *session) error {
 	sess.mu.Lock()
 	backend, version, ended, h := sess.backend, sess.version, sess.ended, sess.credentials
 	sess.mu.Unlock()
 
 	if v := s.gate.look(); backend == "" || ended || h == nil || v.away {
-		return
+		return nil
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, endUpstreamTimeout)
@@ -215,9 +221,10 @@ func (s *server) endUpstream(ctx context.Context, sess *session) {
 
 	resp, _, err := s.send(ctx, outgoing{method: http.MethodDelete, header: h, session: backend, version: versionHeader(version)})
 	if err != nil {
-		s.logger.Debug("ending an idle session on the backend failed", "err", err)
-		return
+		return err
 	}
 
 	discard(resp)
+
+	return nil
 }

@@ -126,6 +126,9 @@ func (c *clientStream) close() {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+
+	// It would hold for what comes next on the connection.
+	_ = c.rc.SetWriteDeadline(time.Time{})
 }
 
 // attach adds a stream to a session that is alive.
