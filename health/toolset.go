@@ -93,6 +93,7 @@ func parseTool(raw json.RawMessage, o HashOptions) (name string, tool node, err 
 	if id == nil || id.kind != '"' {
 		return "", node{}, errNoName
 	}
+	name = id.str // before members move
 	if !o.IncludeMeta {
 		tool.remove("_meta", "icons")
 	}
@@ -101,7 +102,7 @@ func parseTool(raw json.RawMessage, o HashOptions) (name string, tool node, err 
 			sortSets(&tool.members[i].value)
 		}
 	}
-	return id.str, tool, nil
+	return name, tool, nil
 }
 
 // names returns the names of the tools, sorted.
