@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 	"github.com/mcp-sidecar/mcp-sidecar/health"
 	"github.com/mcp-sidecar/mcp-sidecar/proxy"
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/stdio"
 )
 
 // settleTimeout bounds how long the recording of a generation may hold up what a
@@ -25,7 +27,10 @@ type backend struct {
 	name    string
 	watched health.Config // what the checker depends on
 	headers string        // and the file with its headers
+	process process       // and what runs, if it is a stdio backend
 	checker *health.Checker
+	bridge  *stdio.Bridge      // to the processes of a stdio backend
+	via     proxy.Upstream     // to the bridge
 	stop    context.CancelFunc // ends the checker; used by backends.Run only
 	done    chan struct{}      // closed when it has ended
 
@@ -45,13 +50,43 @@ type backend struct {
 	change *admin.Change
 }
 
+// process is what a stdio backend runs.
+type process struct {
+	command []string
+	shared  bool
+	watch   []string
+}
+
+func processOf(s config.Server) process {
+	if s.Transport != config.TransportStdio {
+		return process{}
+	}
+	return process{command: s.Command, shared: s.Shared, watch: s.Watch}
+}
+
+// run runs the checker until ctx ends, and for as long the processes of a stdio
+// backend, which the checker says goodbye to.
+func (b *backend) run(ctx context.Context) error {
+	defer close(b.done)
+	if b.bridge == nil {
+		return b.checker.Run(ctx)
+	}
+	bridgeCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	bridge := make(chan error, 1)
+	go func() { bridge <- b.bridge.Run(bridgeCtx) }()
+	err := b.checker.Run(ctx)
+	stop()
+	return errors.Join(err, <-bridge)
+}
+
 // succeed takes over what is known from the backend before, which has ended. That
 // a checker was replaced is no swap of the process; another address is one.
 func (b *backend) succeed(old *backend) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	b.epoch = old.epoch + old.last.Epoch
-	if b.watched.URL.String() != old.watched.URL.String() || b.watched.Transport != old.watched.Transport {
+	if b.watched.URL.String() != old.watched.URL.String() || b.watched.Transport != old.watched.Transport || !reflect.DeepEqual(b.process, old.process) {
 		b.epoch++
 	}
 	b.generation, b.hints, b.hintsOf, b.swapPending = old.generation, old.hints, old.hintsOf, old.swapPending
@@ -191,7 +226,7 @@ func toolHints(ts *health.Toolset) []proxy.ToolHints {
 // same tells whether the checker may go on for another configuration of the
 // server.
 func (b *backend) same(s config.Server) bool {
-	return reflect.DeepEqual(b.watched, healthConfig(s)) && b.headers == s.Probe.HeadersFile
+	return reflect.DeepEqual(b.watched, healthConfig(s)) && b.headers == s.Probe.HeadersFile && reflect.DeepEqual(b.process, processOf(s))
 }
 
 // snapshot is what the admin API shows.

@@ -15,6 +15,7 @@ import (
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/health"
 	"github.com/mcp-sidecar/mcp-sidecar/proxy"
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/stdio"
 )
 
 // backends are the servers of the present configuration.
@@ -34,6 +35,16 @@ type backends struct {
 	list     []*backend // in the order of the configuration
 	byName   map[string]*backend
 	quiesced bool
+}
+
+// newBackends returns no backends yet. Its proxy and wake are to be set before
+// they run.
+func newBackends(a *app) *backends {
+	return &backends{
+		log: a.log, metrics: health.NewMetrics(a.reg), registry: a.registry, feed: a.feed, version: a.build.Version,
+		refreshOnSwap: func() bool { return a.cfg.Load().RefreshOn == "swap" },
+		wanted:        make(chan *plan), ended: make(chan struct{}), byName: map[string]*backend{},
+	}
 }
 
 // plan is another list of backends to be had: those that stay the same as they
@@ -61,10 +72,24 @@ func (bs *backends) plan(servers []config.Server) (*plan, error) {
 }
 
 func (bs *backends) newBackend(s config.Server) (*backend, error) {
-	if s.Transport == config.TransportStdio {
-		return nil, fmt.Errorf("server %q: a stdio backend can't be started", s.Name)
+	b := &backend{
+		all: bs, name: s.Name, watched: healthConfig(s), headers: s.Probe.HeadersFile, process: processOf(s), server: s,
+		done: make(chan struct{}),
 	}
-	b := &backend{all: bs, name: s.Name, watched: healthConfig(s), headers: s.Probe.HeadersFile, server: s, done: make(chan struct{})}
+	deps := health.Deps{Logger: bs.log, Metrics: bs.metrics, Notify: b.onEvent}
+	if s.Transport == config.TransportStdio {
+		sc := stdio.DefaultConfig()
+		sc.Command, sc.Shared, sc.Watch, sc.Version = s.Command, s.Shared, s.Watch, bs.version
+		var err error
+		b.bridge, err = stdio.New(sc, stdio.Deps{
+			Logger: bs.log.With("server", s.Name),
+			OnSwap: func() { b.checker.Suspect("the stdio processes are being replaced") },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("server %q: %w", s.Name, err)
+		}
+		b.via, deps.Transport = proxy.RoundTripper(b.bridge), b.bridge
+	}
 	hc := b.watched
 	if b.headers != "" {
 		hc.Headers = headersFile(b.headers)
@@ -74,7 +99,7 @@ func (bs *backends) newBackend(s config.Server) (*backend, error) {
 		hc.LastHash, hc.LastTools = g.Hash, toolNames(g)
 	}
 	var err error
-	b.checker, err = health.New(hc, health.Deps{Logger: bs.log, Metrics: bs.metrics, Notify: b.onEvent})
+	b.checker, err = health.New(hc, deps)
 	return b, err
 }
 
@@ -113,10 +138,7 @@ func (bs *backends) Run(ctx context.Context) error {
 	start := func(b *backend) {
 		var own context.Context
 		own, b.stop = context.WithCancel(ctx)
-		checkers.Go(func() error {
-			defer close(b.done)
-			return b.checker.Run(own)
-		})
+		checkers.Go(func() error { return b.run(own) })
 	}
 	for _, b := range bs.present() {
 		start(b)

@@ -95,7 +95,7 @@ func loadConfig(t *testing.T, env map[string]string, args ...string) *config.Con
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, ok := kctx.Model.Target.Addr().Interface().(*cli)
+	all, ok := reflect.TypeAssert[*cli](kctx.Model.Target.Addr())
 	if !ok {
 		t.Fatal("the target isn't the command line")
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 )
@@ -11,38 +13,61 @@ import (
 type checkCmd struct {
 	configFlags
 
-	JSON bool `name:"json" env:"-" help:"Print the problems as JSON."`
+	Live bool `env:"-" help:"Also ask: do the backends answer, are the agent servers reachable, is the key accepted, is there a refresh action."`
+	JSON bool `name:"json" env:"-" help:"Print JSON."`
 }
 
 // checkResult is what check prints as JSON.
 type checkResult struct {
 	Valid    bool             `json:"valid"`
 	Problems []config.Problem `json:"problems"`
+	Live     []liveResult     `json:"live,omitempty"`
 }
 
 // Run implements the command.
-func (c *checkCmd) Run(con console, o origins) error {
+func (c *checkCmd) Run(ctx context.Context, con console, o origins) error {
 	cfg, err := c.load(o)
-	bad, ok := errors.AsType[*config.Error](err)
-	switch {
-	case err != nil && !ok:
+	out := checkResult{Valid: err == nil, Problems: []config.Problem{}}
+	if bad, ok := errors.AsType[*config.Error](err); ok {
+		out.Problems = bad.Problems
+	} else if err != nil {
 		return err
-	case c.JSON:
-		out := checkResult{Valid: !ok, Problems: []config.Problem{}}
-		if ok {
-			out.Problems = bad.Problems
-		}
-		if err := printJSON(con.stdout, out); err != nil {
-			return err
-		}
-	case ok:
-		fmt.Fprintln(con.stdout, bad.Error())
 	}
-	if ok {
+	if out.Valid && c.Live {
+		out.Live = checkLive(ctx, cfg)
+	}
+	if c.JSON {
+		err = printJSON(con.stdout, out)
+	} else {
+		err = printCheck(con.stdout, out, cfg)
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range out.Live {
+		out.Valid = out.Valid && r.OK
+	}
+	if !out.Valid {
 		return errInvalid
 	}
-	if !c.JSON {
-		fmt.Fprintf(con.stdout, "ok: %s, %s\n", count(len(cfg.Servers), "server"), count(len(cfg.AgentServers), "agent server"))
+	return nil
+}
+
+func printCheck(w io.Writer, r checkResult, cfg *config.Config) error {
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, p)
+	}
+	if r.Valid {
+		fmt.Fprintf(w, "ok: %s, %s\n", count(len(cfg.Servers), "server"), count(len(cfg.AgentServers), "agent server"))
+	}
+	for _, l := range r.Live {
+		verdict := "ok"
+		if !l.OK {
+			verdict = "FAILED"
+		}
+		if _, err := fmt.Fprintf(w, "%s %s: %s: %s\n", l.Kind, l.Name, verdict, plain(l.Detail)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -15,7 +15,11 @@ import (
 
 // What the parts are told of the configuration, which was validated.
 
-func proxyConfig(cfg *config.Config) proxy.Config {
+// pipedURL stands for the address of a stdio backend, which has none.
+const pipedURL = "http://localhost/"
+
+// proxyConfig takes what carries the requests of stdio backends from the plan.
+func proxyConfig(cfg *config.Config, p *plan) proxy.Config {
 	pc := proxy.DefaultConfig()
 	pc.LoopbackListener = config.IsLoopback(cfg.Listen)
 	pc.AllowedOrigins = cfg.AllowedOrigin
@@ -25,10 +29,10 @@ func proxyConfig(cfg *config.Config) proxy.Config {
 		}
 	}
 	pc.MaxHeld, pc.SessionIdle, pc.KeepAlive, pc.ConversationHeaders = cfg.MaxHeld, cfg.SessionIdle, cfg.KeepAlive, cfg.ConversationHeaders
-	for _, s := range cfg.Servers {
+	for i, s := range cfg.Servers {
 		pc.Servers = append(pc.Servers, proxy.Server{
 			Name: s.Name, Path: s.Path, Upstream: s.Upstream, Transport: s.Transport,
-			Hold: s.Hold, HoldCall: s.HoldCall, Replay: s.Replay,
+			Hold: s.Hold, HoldCall: s.HoldCall, Replay: s.Replay, Via: p.list[i].via,
 		})
 	}
 	return pc
@@ -76,6 +80,10 @@ func healthConfig(s config.Server) health.Config {
 	hc.Settle, hc.ShrinkGrace, hc.EmptyGrace = s.Settle, s.ShrinkGrace, s.EmptyGrace
 	hc.MaxTools, hc.MaxListBytes, hc.IncludeMeta = s.MaxTools, s.MaxListBytes, s.IncludeMeta
 	hc.IdentityHeader, hc.PIDFile, hc.Watch = s.Identity.Header, s.Identity.PIDFile, s.Watch
+	if s.Transport == config.TransportStdio {
+		hc.URL, _ = url.Parse(pipedURL)
+		hc.Watch = nil // those files replace the process
+	}
 	return hc
 }
 

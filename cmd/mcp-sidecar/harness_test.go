@@ -41,22 +41,27 @@ func startBackend(t *testing.T, tools ...string) *testBackend {
 	return b
 }
 
+// echo is a tool that tells its name. The one named slow takes a while.
+func echo(name string) server.ToolHandlerFunc {
+	return func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if name == "slow" {
+			select {
+			case <-time.After(700 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+		return mcp.NewToolResultText("from " + name), nil
+	}
+}
+
 func (b *testBackend) url() string { return "http://" + b.addr + "/mcp" }
 
-// start begins a process with these tools. The tool "slow" takes a while.
+// start begins a process with these tools.
 func (b *testBackend) start(tools ...string) {
 	b.t.Helper()
 	s := server.NewMCPServer("backend", "1", server.WithToolCapabilities(true))
 	for _, name := range tools {
-		s.AddTool(mcp.NewTool(name), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			if name == "slow" {
-				select {
-				case <-time.After(700 * time.Millisecond):
-				case <-ctx.Done():
-				}
-			}
-			return mcp.NewToolResultText("from " + name), nil
-		})
+		s.AddTool(mcp.NewTool(name), echo(name))
 	}
 	var l net.Listener
 	b.eventually("the backend's address is free", func() bool {

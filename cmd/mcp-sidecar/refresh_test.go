@@ -29,6 +29,9 @@ func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"detail":"Unauthorized"}`)
 	case strings.HasSuffix(r.URL.Path, "/refresh_mcp_tools") && r.Method != http.MethodPost:
 		w.WriteHeader(http.StatusMethodNotAllowed)
+	case strings.HasSuffix(r.URL.Path, "/reconnect_mcp"):
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"detail":"Not Found"}`)
 	default:
 		if strings.HasSuffix(r.URL.Path, "/refresh_mcp_tools") {
 			s.refreshes++
@@ -104,5 +107,35 @@ func TestRefresh(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestCheckLive(t *testing.T) {
+	as := &agentServer{key: "right"}
+	srv := httptest.NewServer(as)
+	defer srv.Close()
+	b := startBackend(t, "add")
+	key := t.TempDir() + "/key"
+	args := []string{"check", "--live", "--upstream", b.url(), "--agent-server", srv.URL, "--agent-api-key-file", key}
+
+	writeFile(t, key, "right")
+	r := runCLI(t, nil, args...)
+	want := "ok: 1 server, 1 agent server\nserver default: ok: answers, 1 tool\nagent server default: ok: reachable, key accepted, refresh action present\n"
+	if r != (result{exitOK, want, ""}) {
+		t.Errorf("all well: %+v", r)
+	}
+	writeFile(t, key, "canary")
+	b.stop()
+	r = runCLI(t, nil, args...)
+	if r.code != exitUsage || !strings.Contains(r.stdout, "server default: FAILED: ") || !strings.Contains(r.stdout, "is the server running") ||
+		!strings.Contains(r.stdout, "agent server default: FAILED: reachable, but doesn't accept the key") || strings.Contains(r.stdout, "canary") {
+		t.Errorf("nothing well: %+v", r)
+	}
+	srv.Close()
+	if r = runCLI(t, nil, append(args, "--json")...); r.code != exitUsage || !strings.Contains(r.stdout, "not reachable") {
+		t.Errorf("as JSON: %+v", r)
+	}
+	if as.count() != 0 {
+		t.Error("a check refreshed a conversation")
 	}
 }

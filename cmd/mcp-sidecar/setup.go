@@ -9,7 +9,6 @@ import (
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation/boltstore"
-	"github.com/mcp-sidecar/mcp-sidecar/health"
 	"github.com/mcp-sidecar/mcp-sidecar/metrics"
 	"github.com/mcp-sidecar/mcp-sidecar/notify"
 	"github.com/mcp-sidecar/mcp-sidecar/proxy"
@@ -42,22 +41,17 @@ func (a *app) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.make(cfg, keys); err != nil {
+	if err := a.makeRegistry(ctx, cfg); err != nil {
 		return err
 	}
-	if err := a.registry.Load(ctx); err != nil {
-		return fmt.Errorf("reading the state: %w", err)
+	if err := a.make(cfg, keys); err != nil {
+		return err
 	}
 	a.spawn(ctx, "registry", a.registry.Run)
 	if err := a.registerConfigured(ctx, cfg); err != nil {
 		return err
 	}
 	a.spawn(ctx, "proxy", a.proxy.Run)
-	first, err := a.backends.plan(cfg.Servers)
-	if err != nil {
-		return err
-	}
-	a.backends.publish(first)
 	a.spawn(ctx, "health", a.backends.Run)
 	a.spawn(ctx, "notify", a.notifier.Run)
 	a.serveAdmin(ctx, bound)
@@ -99,19 +93,31 @@ func (a *app) sessionKeys(ctx context.Context, cfg *config.Config) (*proxy.Keyri
 	return proxy.NewKeyring(key)
 }
 
-// make makes the parts that do the work. None of them begins with it.
-func (a *app) make(cfg *config.Config, keys *proxy.Keyring) error {
-	cm := conversation.NewMetrics(a.reg)
-	a.store = conversation.Instrument(a.store, cm)
+// makeRegistry makes the registry and lets it read what the store has.
+func (a *app) makeRegistry(ctx context.Context, cfg *config.Config) error {
+	m := conversation.NewMetrics(a.reg)
+	a.store = conversation.Instrument(a.store, m)
 	var err error
-	a.registry, err = conversation.NewRegistry(registryConfig(cfg), conversation.RegistryDeps{Store: a.store, Logger: a.log, Metrics: cm})
+	a.registry, err = conversation.NewRegistry(registryConfig(cfg), conversation.RegistryDeps{Store: a.store, Logger: a.log, Metrics: m})
 	if err != nil {
 		return err
 	}
-	pm := proxy.NewMetrics(a.reg)
-	a.proxy, err = proxy.New(proxyConfig(cfg), proxy.Deps{
-		Logger: a.log, Metrics: pm, Keys: keys, Blobs: a.store, Conversations: a.registry,
-		Suspect: func(server, reason string) { a.backends.suspect(server, reason) },
+	if err := a.registry.Load(ctx); err != nil {
+		return fmt.Errorf("reading the state: %w", err)
+	}
+	return nil
+}
+
+// make makes the other parts that do the work. None of them begins with it.
+func (a *app) make(cfg *config.Config, keys *proxy.Keyring) error {
+	a.backends = newBackends(a)
+	first, err := a.backends.plan(cfg.Servers)
+	if err != nil {
+		return err
+	}
+	a.proxy, err = proxy.New(proxyConfig(cfg, first), proxy.Deps{
+		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: keys, Blobs: a.store, Conversations: a.registry,
+		Suspect: a.backends.suspect,
 	})
 	if err != nil {
 		return err
@@ -119,17 +125,13 @@ func (a *app) make(cfg *config.Config, keys *proxy.Keyring) error {
 	nc := notify.DefaultConfig()
 	nc.Concurrency = cfg.RefreshConcurrency
 	a.notifier, err = notify.New(nc, agentServers(cfg), notify.Deps{
-		Registry: a.registry, Ready: func(server string) bool { return a.backends.settled(server) },
-		OnEvent: a.publishRefresh, Logger: a.log, Metrics: notify.NewMetrics(a.reg),
+		Registry: a.registry, Ready: a.backends.settled, OnEvent: a.publishRefresh, Logger: a.log, Metrics: notify.NewMetrics(a.reg),
 	})
 	if err != nil {
 		return err
 	}
-	a.backends = &backends{
-		log: a.log, metrics: health.NewMetrics(a.reg), registry: a.registry, proxy: a.proxy, wake: a.notifier.Wake, feed: a.feed,
-		version: a.build.Version, refreshOnSwap: func() bool { return a.cfg.Load().RefreshOn == "swap" },
-		wanted: make(chan *plan), ended: make(chan struct{}), byName: map[string]*backend{},
-	}
+	a.backends.proxy, a.backends.wake = a.proxy, a.notifier.Wake
+	a.backends.publish(first)
 	return nil
 }
 

@@ -84,6 +84,7 @@ type Server struct {
 	Upstream  *url.URL      `yaml:"upstream"`
 	Transport string        `yaml:"transport"`
 	Command   []string      `yaml:"command"`
+	Shared    bool          `yaml:"shared"` // one process of Command for all sessions
 	Health    string        `yaml:"health"`
 	Probe     Probe         `yaml:"probe"`
 	Identity  Identity      `yaml:"identity"`
