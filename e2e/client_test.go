@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,9 +94,7 @@ func (c *client) request(ctx context.Context, method string, body io.Reader) (*h
 	if err != nil {
 		return nil, err
 	}
-	for name, values := range c.header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, c.header)
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/json")
@@ -192,7 +192,7 @@ func (c *client) ask(ctx context.Context, method string, params any) (json.RawMe
 		return nil, fmt.Errorf("%s: %w", method, err)
 	case a.status != http.StatusOK || a.message == nil:
 		return nil, fmt.Errorf("%s: %d %s", method, a.status, a.body)
-	case string(a.message.ID) != fmt.Sprint(id):
+	case string(a.message.ID) != strconv.FormatInt(id, 10):
 		return nil, fmt.Errorf("%s: the answer to %d has id %s", method, id, a.message.ID)
 	case a.message.Error != nil:
 		return nil, fmt.Errorf("%s: %w", method, a.message.Error)
@@ -260,19 +260,20 @@ func (c *client) tools() toolset {
 // stream opens the GET stream, and reads it until it or the test ends.
 func (c *client) stream() {
 	c.t.Helper()
-	if err := c.open(); err != nil {
+	if err := c.open(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *client) open() error {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+// open is stream for clients that work on their own. The stream outlives ctx.
+func (c *client) open(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r, err := c.request(ctx, http.MethodGet, http.NoBody)
 	if err != nil {
 		cancel()
 		return err
 	}
-	resp, err := c.http.Do(r)
+	resp, err := c.http.Do(r) //nolint:bodyclose // by whoever reads it
 	if err != nil {
 		cancel()
 		return err
@@ -318,7 +319,8 @@ type crowd struct {
 	t       *testing.T
 	clients []*client
 	calls   atomic.Int64
-	stop    func() // waits for the calls under way
+	reopen  atomic.Bool // a stream that ended is opened again
+	stop    func()      // waits for the calls under way
 
 	mu       sync.Mutex
 	failures []error
@@ -374,6 +376,13 @@ func (w *crowd) work(ctx context.Context, i int) {
 				w.mu.Lock()
 				w.lists[i] = tools
 				w.mu.Unlock()
+			}
+		}
+		if err == nil && w.reopen.Load() {
+			select {
+			case <-c.ended:
+				err = c.open(running)
+			default:
 			}
 		}
 		w.calls.Add(1)

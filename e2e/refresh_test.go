@@ -45,6 +45,7 @@ func (f fleet) swap() {
 
 // TestAgentServerAway swaps the backend while the agent server can't be reached.
 func TestAgentServerAway(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startFleet(t, 3)
 	f.a.down()
@@ -68,6 +69,7 @@ func TestAgentServerAway(t *testing.T) {
 
 // TestAgentServerKey gives the sidecar a wrong key first.
 func TestAgentServerKey(t *testing.T) {
+	long(t)
 	t.Parallel()
 	key := writeFile(t, "key", "wrong\n")
 	f := startFleet(t, 1, "--agent-api-key-file", key)
@@ -87,6 +89,7 @@ func TestAgentServerKey(t *testing.T) {
 
 // TestConversationGone deletes one conversation of three at the agent server.
 func TestConversationGone(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startFleet(t, 3)
 	if err := f.a.server.Delete("c0ffee00-0000-4000-8000-000000000001"); err != nil {
@@ -107,6 +110,7 @@ func TestConversationGone(t *testing.T) {
 
 // TestRefreshConflict has the agent server answer 409 to begin with.
 func TestRefreshConflict(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startFleet(t, 1)
 	refuse := make(chan struct{}, 2)
@@ -137,6 +141,7 @@ func TestRefreshConflict(t *testing.T) {
 // TestSlowAgentServer has two agent servers, of which one takes its time and
 // doesn't delay the other.
 func TestSlowAgentServer(t *testing.T) {
+	long(t)
 	t.Parallel()
 	b := startBackend(t)
 	slow, quick := startAgents(t), startAgents(t)

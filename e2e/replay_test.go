@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -74,6 +75,7 @@ func TestInterruptedCallRunsOnce(t *testing.T) {
 // TestInterruptedReadIsSentAgain kills the backend while it runs a tool that only
 // reads: the client gets the answer of the next process.
 func TestInterruptedReadIsSentAgain(t *testing.T) {
+	long(t)
 	t.Parallel()
 	tools := writeFile(t, "tools.json", `[{"name": "slow", "description": "Reads.", "annotations": {"readOnlyHint": true}}]`)
 	b := startBackend(t, "-tools", tools)
@@ -95,6 +97,7 @@ func TestInterruptedReadIsSentAgain(t *testing.T) {
 // TestOneHandshake lets fifty calls come at once on one session that the new
 // process doesn't know, in all the ways in which servers say so.
 func TestOneHandshake(t *testing.T) {
+	t.Parallel()
 	for name, args := range map[string][]string{
 		"404":      nil,
 		"strict":   {"-reject-until-initialized"},
@@ -105,8 +108,8 @@ func TestOneHandshake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && name != "strict" {
-				t.SkipNow()
+			if name != "strict" {
+				long(t)
 			}
 			b := startBackend(t, args...)
 			s := startSidecar(t, b)
@@ -118,7 +121,7 @@ func TestOneHandshake(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 50 {
 				wg.Go(func() {
-					if sum, err := c.call(t.Context(), "add", map[string]int{"a": i, "b": 1}); err != nil || sum != fmt.Sprint(i+1) {
+					if sum, err := c.call(t.Context(), "add", map[string]int{"a": i, "b": 1}); err != nil || sum != strconv.Itoa(i+1) {
 						t.Errorf("call %d: %q, %v", i, sum, err)
 					}
 				})
@@ -151,12 +154,11 @@ func handshakes(t *testing.T, entries []journal.Entry) int {
 		}
 		sessions[e.Session] = append(sessions[e.Session], e.Event)
 		if e.Event == "initialize" {
-			raw, _ := json.Marshal(e.Params)
 			var params struct {
 				ProtocolVersion string            `json:"protocolVersion"`
 				ClientInfo      map[string]string `json:"clientInfo"`
 			}
-			if json.Unmarshal(raw, &params) == nil && params.ClientInfo["name"] == "e2e" {
+			if json.Unmarshal(mustJSON(t, e.Params), &params) == nil && params.ClientInfo["name"] == "e2e" {
 				ours[e.Session] = params.ProtocolVersion == revision && params.ClientInfo["version"] == "1"
 			}
 		}

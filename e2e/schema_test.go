@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/http"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 // TestChangedDefinitions changes one thing of one tool at a time: every change
 // that has a meaning is told once to clients and conversations.
 func TestChangedDefinitions(t *testing.T) {
+	long(t)
 	t.Parallel()
 	file := writeFile(t, "tools.json", `[{"name": "balance", "description": "Reads."}]`)
 	b := startBackend(t, "-tools", file)
@@ -57,8 +59,11 @@ func TestChangedDefinitions(t *testing.T) {
 		if n := a.refreshed(id(1)); n != changes {
 			t.Errorf("after a change of %s there were %d refreshes, want %d", tt.what, n, changes)
 		}
-		if got := talk.Tools(); tt.changed && string(got[0].Definition) == "" {
-			t.Errorf("after a change of %s the conversation has %s", tt.what, got[0].Definition)
+		if tt.changed {
+			var got any
+			if err := json.Unmarshal(talk.Tools()[0].Definition, &got); err != nil || string(mustJSON(t, got)) != tools["balance"] {
+				t.Errorf("after a change of %s the conversation has %v, %v", tt.what, got, err)
+			}
 		}
 	}
 }
@@ -67,6 +72,7 @@ func TestChangedDefinitions(t *testing.T) {
 // their time: a conversation is never refreshed twice at once, and ends up with
 // the newest tools.
 func TestOverlappingSwaps(t *testing.T) {
+	long(t)
 	t.Parallel()
 	b := startBackend(t)
 	a := startAgents(t)
@@ -75,7 +81,7 @@ func TestOverlappingSwaps(t *testing.T) {
 	s.waitCurrent(1)
 
 	running := make(chan struct{}, 1)
-	a.intercept(func(w http.ResponseWriter, _ *http.Request, _ string) bool {
+	a.intercept(func(http.ResponseWriter, *http.Request, string) bool {
 		select {
 		case running <- struct{}{}:
 		default:

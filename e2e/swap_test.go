@@ -20,22 +20,22 @@ type step struct {
 // TestSwap replaces the backend again and again under ten clients and three
 // conversations, in each way that a process ends and a server keeps sessions.
 func TestSwap(t *testing.T) {
+	t.Parallel()
 	steps := []step{
-		{"v1b", time.Second, false},    // the same tools, written otherwise
-		{"v2", time.Second, true},      //
-		{"v2", 5 * time.Second, false}, //
-		{"v1", 5 * time.Second, true},  // back again
+		{"v1b", time.Second, false}, // the same tools, written otherwise
+		{"v2", time.Second, true},   //
+		{"v2", 5 * time.Second, false},
+		{"v1", 5 * time.Second, true}, // back again
+	}
+	if testing.Short() {
+		steps = steps[:2]
 	}
 	for _, mode := range []string{"stateful", "stateless", "default"} {
 		for _, how := range []string{"kill", "stop"} {
 			t.Run(mode+"/"+how, func(t *testing.T) {
 				t.Parallel()
-				steps := steps
-				if testing.Short() {
-					if mode != "stateful" || how != "kill" {
-						t.SkipNow()
-					}
-					steps = steps[:2]
+				if mode != "stateful" || how != "kill" {
+					long(t)
 				}
 				testSwap(t, mode, how, steps)
 			})
@@ -44,6 +44,7 @@ func TestSwap(t *testing.T) {
 }
 
 func testSwap(t *testing.T, mode, how string, steps []step) {
+	t.Helper()
 	b := startBackend(t, "-mode", mode)
 	a := startAgents(t)
 	s := startSidecar(t, b, "--agent-server", a.url())
