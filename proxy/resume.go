@@ -183,6 +183,13 @@ func (l *listener) poll(ctx context.Context, a *answer, from string, pending [][
 
 	events, last := newEventReader(a.Body, maxEvent), from
 
+	// What is still to come then is polled for again.
+	defer func() {
+		if len(pending) > 0 {
+			l.sess.expect(last, pending)
+		}
+	}()
+
 	for {
 		ev, err := events.Next()
 
@@ -190,14 +197,12 @@ func (l *listener) poll(ctx context.Context, a *answer, from string, pending [][
 		case err != nil && ctx.Err() != nil:
 			return outcomeClosed
 		case errors.Is(err, io.EOF):
-			if len(pending) > 0 {
-				l.sess.expect(last, pending)
-			}
-
 			return outcomeOK
 		case err != nil:
 			l.srv.suspect("reset")
 			l.giveUp(pending)
+
+			pending = nil
 
 			return outcomeBackend
 		}
