@@ -295,6 +295,10 @@ func TestDrain(t *testing.T) {
 
 	l.end(t)
 
+	if !l.resp.Close {
+		t.Error("the client may send its next request on the connection of its stream, which is about to be closed")
+	}
+
 	g := r.post(id, callBody(2, "quick"))
 	if g.status != 200 || g.header.Get("Connection") != "close" && !strings.Contains(g.body, "ran quick") {
 		t.Errorf("%d %s", g.status, g.body)

@@ -266,6 +266,12 @@ func (p *Proxy) serveGet(w http.ResponseWriter, r *http.Request, cfg *Config, to
 	srv.metrics.streams.Inc()
 	defer srv.metrics.streams.Dec()
 
+	// A stream that ends because the sidecar does leaves a connection that is about
+	// to be closed: the client must not send its next request on it.
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+
 	if p.draining.Load() {
 		c.end()
 	}
