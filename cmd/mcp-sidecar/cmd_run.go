@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 )
@@ -40,6 +41,15 @@ func (r *runCmd) Run(ctx context.Context, con console, o origins) error {
 	return supervise(ctx, a, signals)
 }
 
+// reloadTimeout bounds a reload, since signals wait for it.
+const reloadTimeout = 30 * time.Second
+
+func reload(ctx context.Context, a *app) {
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+	defer cancel()
+	_ = a.Reload(ctx) // it has logged what is wrong
+}
+
 // supervise runs an app until it fails, ctx ends or a signal ends it. A second
 // signal cuts the end short.
 func supervise(ctx context.Context, a *app, signals <-chan os.Signal) error {
@@ -64,7 +74,7 @@ wait:
 		case s := <-signals:
 			if s == syscall.SIGHUP {
 				if started == nil {
-					_ = a.Reload(ctx) // it has logged what is wrong
+					reload(ctx, a)
 				}
 				continue
 			}

@@ -99,7 +99,7 @@ func (a *app) reload(ctx context.Context) error {
 	if err := a.registry.SetConfig(registryConfig(next)); err != nil {
 		return err
 	}
-	if err := a.proxy.Update(proxyConfig(next, plan)); err != nil {
+	if err := a.proxy.Update(proxyConfig(next, plan, a.addr("agents"))); err != nil {
 		return errors.Join(err, a.registry.SetConfig(registryConfig(old)))
 	}
 	a.cfg.Store(next)

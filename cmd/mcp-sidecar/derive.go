@@ -18,10 +18,11 @@ import (
 // pipedURL stands for the address of a stdio backend, which has none.
 const pipedURL = "http://localhost/"
 
-// proxyConfig takes what carries the requests of stdio backends from the plan.
-func proxyConfig(cfg *config.Config, p *plan) proxy.Config {
+// proxyConfig takes from the plan what carries the requests of stdio backends.
+// agents is the address that is bound, which a reload doesn't change.
+func proxyConfig(cfg *config.Config, p *plan, agents string) proxy.Config {
 	pc := proxy.DefaultConfig()
-	pc.LoopbackListener = config.IsLoopback(cfg.Listen)
+	pc.LoopbackListener = config.IsLoopback(agents)
 	pc.AllowedOrigins = cfg.AllowedOrigin
 	for _, s := range cfg.PublicURL {
 		if u, err := url.Parse(s); err == nil {

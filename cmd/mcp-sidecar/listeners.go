@@ -104,10 +104,7 @@ func (a *app) serve(ctx context.Context, b *binding, h http.Handler, drain func(
 }
 
 func (a *app) serveAdmin(ctx context.Context, b bindings) {
-	d := admin.Deps{Logger: a.log, Servers: a.backends, Conversations: a.registry, Control: a, Feed: a.feed}
-	if a.cfg.Load().AdminTokenFile != "" {
-		d.Token = func() (string, error) { return secretFile(a.cfg.Load().AdminTokenFile)() }
-	}
+	d := admin.Deps{Logger: a.log, Servers: a.backends, Conversations: a.registry, Control: a, Feed: a.feed, Token: a.adminToken}
 	a.serve(ctx, b.admin, admin.New(d), func(ctx context.Context, srv *http.Server) error {
 		a.feed.Close()
 		ctx, cancel := context.WithTimeout(ctx, quickShutdown)
@@ -118,6 +115,15 @@ func (a *app) serveAdmin(ctx context.Context, b bindings) {
 	if b.register != nil {
 		a.serve(ctx, b.register, admin.NewRegister(admin.RegisterDeps{Logger: a.log, Conversations: a.registry, Tokens: a.registerTokens}), nil)
 	}
+}
+
+func (a *app) adminToken() (token string, needed bool, err error) {
+	file := a.cfg.Load().AdminTokenFile
+	if file == "" {
+		return "", false, nil
+	}
+	token, err = secretFile(file)()
+	return token, true, err
 }
 
 // registerTokens returns the tokens of the agent servers that may register.

@@ -100,3 +100,23 @@ func TestReloadWithoutLoad(t *testing.T) {
 		t.Error("a reload succeeds without anything to load")
 	}
 }
+
+// TestTokenByReload protects a running admin API.
+func TestTokenByReload(t *testing.T) {
+	cfg := testConfig(t, "http://127.0.0.1:1/mcp")
+	next := *cfg
+	next.AdminTokenFile = filepath.Join(t.TempDir(), "token")
+	writeFile(t, next.AdminTokenFile, "secret")
+	a := newApp(cfg, appOptions{Load: func() (*config.Config, error) { return &next, nil }})
+	if err := a.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer stopApp(t, a)
+	c := adminClient(t, a)
+	if err := c.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Servers(t.Context()); err == nil || !strings.Contains(err.Error(), "wants a token") {
+		t.Errorf("without a token: %v", err)
+	}
+}

@@ -115,7 +115,7 @@ func (a *app) make(cfg *config.Config, keys *proxy.Keyring) error {
 	if err != nil {
 		return err
 	}
-	a.proxy, err = proxy.New(proxyConfig(cfg, first), proxy.Deps{
+	a.proxy, err = proxy.New(proxyConfig(cfg, first, a.addr("agents")), proxy.Deps{
 		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: keys, Blobs: a.store, Conversations: a.registry,
 		Suspect: a.backends.suspect,
 	})

@@ -17,10 +17,10 @@ type Deps struct {
 	Conversations Conversations
 	Control       Control
 	Feed          *Feed
-	// Token returns the bearer token that requests must carry. It is called for
-	// every request, so that a rotated token counts at once. Nil: no token is
-	// needed. An error refuses the request.
-	Token func() (string, error)
+	// Token returns the bearer token that requests must carry, if one is needed.
+	// It is called for every request, so that a rotated token counts at once. An
+	// error refuses the request. Nil: no token is ever needed.
+	Token func() (token string, needed bool, err error)
 }
 
 type api struct {
@@ -53,13 +53,13 @@ func New(d Deps) http.Handler {
 func (a *api) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.Token != nil {
-			want, err := a.Token()
+			want, needed, err := a.Token()
 			if err != nil {
 				a.Logger.Warn("admin request refused: the token can't be read", "err", err)
 				unavailable.with("the admin token file can't be read: see the log of the sidecar").write(w)
 				return
 			}
-			if !sameToken(bearer(r), want) {
+			if needed && !sameToken(bearer(r), want) {
 				refuseUnauthorized(w, "send the admin token as Authorization: Bearer TOKEN")
 				return
 			}

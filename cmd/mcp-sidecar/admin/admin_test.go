@@ -182,9 +182,9 @@ func TestServersAndControl(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	token, tokenErr := "right", error(nil)
+	token, needed, tokenErr := "right", true, error(nil)
 	d := newFake().deps(NewFeed())
-	d.Token = func() (string, error) { return token, tokenErr }
+	d.Token = func() (string, bool, error) { return token, needed, tokenErr }
 	h := New(d)
 	status := func(authorization string) int {
 		return send(h, "GET", "/v1/servers", "", "Authorization", authorization).Code
@@ -214,6 +214,10 @@ func TestToken(t *testing.T) {
 	w := send(h, "GET", "/v1/servers", "", "Authorization", "Bearer rotated")
 	if w.Code != 503 || strings.Contains(w.Body.String(), "s3cr3t") {
 		t.Errorf("unreadable token: %d %s", w.Code, w.Body)
+	}
+	needed, tokenErr = false, nil
+	if got := status(""); got != 200 {
+		t.Errorf("no token needed: %d", got)
 	}
 }
 

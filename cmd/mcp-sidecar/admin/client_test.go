@@ -16,7 +16,7 @@ import (
 func TestClient(t *testing.T) {
 	f := newFake()
 	d := f.deps(NewFeed())
-	d.Token = func() (string, error) { return "right", nil }
+	d.Token = func() (string, bool, error) { return "right", true, nil }
 	srv := httptest.NewServer(New(d))
 	defer srv.Close()
 	token := filepath.Join(t.TempDir(), "token")
