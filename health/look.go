@@ -125,6 +125,8 @@ func (c *Checker) ask(ctx context.Context) error {
 // startOver does the handshake with a process that may be, or for a known cause is, another one.
 func (c *Checker) startOver(ctx context.Context, cause string) error {
 	c.connected, c.pending = false, cause
+	// A process that is on its way out may answer on its connections for a while. The next one is found by dialing.
+	c.backend.drop()
 	h, err := c.backend.connect(ctx, c.gone || cause == CauseRestart)
 	if err != nil {
 		unauthorized := reasonOf(err) == ReasonUnauthorized

@@ -1,0 +1,58 @@
+package health
+
+import (
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// A process that is asked to stop may close its port and its sessions first, and answer on its connections for a while.
+func TestProcessThatDrainsIsNotTakenForTheNext(t *testing.T) {
+	var h atomic.Pointer[http.Handler]
+	stateful := func(version string, tools ...string) http.Handler {
+		return handler(mcpServer(version, tools...), server.WithStateful(true))
+	}
+	set := func(next http.Handler) { h.Store(&next) }
+	set(stateful("1", "a"))
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }),
+		ReadHeaderTimeout: time.Minute,
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = old.Serve(ln)
+	}()
+	defer old.Close()
+
+	cfg := quick(mustURL(t, "http://"+ln.Addr().String()+"/mcp"))
+	cfg.ProbeInterval = time.Hour
+	w := watch(t, cfg, Deps{})
+	_, n := w.until(0, "settled", settledWith("a"))
+
+	_ = ln.Close()
+	<-done
+	set(stateful("1", "a")) // which knows no session of before
+	w.Suspect("a session is unknown")
+	_, n = w.until(n, "away", inState(Away))
+	_ = old.Close()
+
+	startProcess(t, ln.Addr().String(), stateful("2", "a", "b"))
+	ready, n := w.until(n, "ready", inState(Ready))
+	if ready.Epoch != 1 || ready.Swap == nil {
+		t.Errorf("ready after the swap is %+v", ready)
+	}
+	w.until(n, "settled", settledWith("a", "b"))
+	if diff := cmp.Diff([]string{CauseSessionLost}, swaps(w.all())); diff != "" {
+		t.Errorf("swaps:\n%s\n%s", diff, describe(w.all()))
+	}
+}
