@@ -438,6 +438,37 @@ func TestForcedRefresh(t *testing.T) {
 	})
 }
 
+// What makes a conversation stale while it is being refreshed leads to one more refresh, and at once.
+func TestStaleAgainDuringARefresh(t *testing.T) {
+	for name, again := range map[string]func(h *harness, id conversation.ID){
+		"a refresh is asked for": func(h *harness, id conversation.ID) {
+			if err := h.registry.Refresh(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		},
+		"a session is lost": func(h *harness, id conversation.ID) { h.registry.SessionLost(id, "default") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t, "a")
+				id := h.add("a", 1)[0]
+				h.settle("default")
+				h.clients["a"].set(taking(2*time.Second, ok))
+				defer h.run()()
+				after(time.Second)
+				again(h, id)
+				after(5 * time.Second) // the rest of the first refresh, and the second
+				if got := h.clients["a"].count(); got != 2 {
+					t.Errorf("%d calls, want 2", got)
+				}
+				if got := h.get(id).State; got != conversation.StateCurrent {
+					t.Errorf("the conversation is %s", got)
+				}
+			})
+		})
+	}
+}
+
 func TestRegistrationIsKept(t *testing.T) {
 	for _, r := range []Reason{
 		ReasonAuth, ReasonCredential, ReasonNotFound, ReasonLeaseHeld, ReasonConflict,

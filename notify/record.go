@@ -243,10 +243,17 @@ func (a *attempt) untried() bool {
 
 func (a *attempt) succeeded(applied map[string]conversation.Applied) {
 	now := time.Now()
-	if v, err := a.r.registry.Get(a.id); err == nil && a.newer(v) {
-		a.superseded() // true, and not enough
+	if v, err := a.r.registry.Get(a.id); err == nil {
+		if a.newer(v) {
+			a.superseded() // true, and not enough
 
-		return
+			return
+		}
+		// A refresh that was asked for, or a session that was lost, during the call
+		// was not to be seen in the queue, where the conversation was already.
+		if !a.r.plan(v).nothing {
+			a.r.rescan.Store(true)
+		}
 	}
 	how := conversation.HowObserved
 	for _, ap := range applied {
