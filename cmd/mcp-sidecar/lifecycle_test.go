@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -77,6 +79,30 @@ func TestTwoInOneProcess(t *testing.T) {
 		if got := newAgent(t, a, "/mcp").tools(); !strings.Contains(got, `"add"`) {
 			t.Errorf("tools: %s", got)
 		}
+	}
+}
+
+// TestLeaving: a client that keeps its connection while the sidecar stops would
+// lose the request that it sends when that is closed.
+func TestLeaving(t *testing.T) {
+	a := newApp(testConfig(t, "http://127.0.0.1:1/mcp"), appOptions{})
+	h := a.leaving(http.NotFoundHandler())
+	connection := func(protoMajor int) string {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.ProtoMajor = protoMajor
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Header().Get("Connection")
+	}
+	if got := connection(1); got != "" {
+		t.Errorf("while it runs: %q", got)
+	}
+	a.stopping.Store(true)
+	if got := connection(1); got != "close" {
+		t.Errorf("while it stops: %q", got)
+	}
+	if got := connection(2); got != "" { // the header has no place in HTTP/2
+		t.Errorf("over HTTP/2: %q", got)
 	}
 }
 

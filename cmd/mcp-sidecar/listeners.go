@@ -153,8 +153,20 @@ func (a *app) serveAgents(ctx context.Context, cfg *config.Config, b bindings) e
 			MinVersion: tls.VersionTLS12, GetCertificate: cert.get, NextProtos: []string{"h2", "http/1.1"},
 		})
 	}
-	a.serve(ctx, b.agents, a.proxy, a.drainAgents)
+	a.serve(ctx, b.agents, a.leaving(a.proxy), a.drainAgents)
 	return nil
+}
+
+// leaving asks the clients of a sidecar that stops to send what comes next over
+// another connection, which leads to its successor. Kept connections are closed
+// at the end, maybe just when a request is sent.
+func (a *app) leaving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.stopping.Load() && r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // drainAgents stops accepting, ends streams and lets running calls finish.
