@@ -20,7 +20,7 @@ type RegistryConfig struct {
 	RebuildGrace time.Duration
 	// ParkedGrace is the least time between a failed attempt and the one that a sign of life brings forward.
 	ParkedGrace time.Duration
-	// RemovedGrace is how long traffic doesn't register a conversation again after it was removed.
+	// RemovedGrace is how long traffic and discovery don't register a conversation again after it was removed.
 	RemovedGrace time.Duration
 	// ClockSkew is how far the clocks of agent servers may be ahead of ours.
 	ClockSkew time.Duration
@@ -37,8 +37,8 @@ type AgentServerSettings struct {
 	// IdleAfter is the time without activity after which the agent server forgets the tools of a conversation and will build fresh ones by
 	// itself; 0 is never.
 	IdleAfter time.Duration
-	// Label is the name under which several agent servers are counted together; "" is its own name.
-	Label string
+	// Pattern says that the name stands for several agent servers, each known by its URL. They are counted together.
+	Pattern bool
 }
 
 // DefaultRegistryConfig returns the defaults, without any server or agent server.

@@ -24,6 +24,7 @@ type Failure struct {
 type Conversation struct {
 	ID          ID     `json:"id"`
 	AgentServer string `json:"agentServer"`
+	AgentURL    string `json:"agentUrl,omitzero"` // which one, where AgentServer stands for several
 	Source      Source `json:"source,omitzero"`
 
 	// Servers has an entry for each server that the conversation uses; the zero Applied where nothing is known.

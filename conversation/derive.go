@@ -118,7 +118,7 @@ func (r *Registry) staleSince(e *entry, now time.Time) time.Time {
 
 // dueAt derives when the next attempt is due. mu is held.
 func (r *Registry) dueAt(e *entry, now stamp) stamp {
-	if !e.agent.configured || !r.needs(e) || !offered(e) {
+	if !e.agent.callable(e.url) || !r.needs(e) || !offered(e) {
 		return never
 	}
 	if !e.forced && idle(e, now) {

@@ -10,7 +10,8 @@ import (
 type entry struct {
 	id        ID
 	agent     *agentServer
-	source    Source // interned, like the other strings here
+	url       string // which one, where agent is a pattern; interned, like the other strings here
+	source    Source
 	condition Condition
 	bindings  []binding
 
@@ -72,7 +73,8 @@ func (e *entry) bind(s *server) (b *binding, added bool) {
 func (r *Registry) set(e *entry, c Conversation) {
 	clk := r.clock
 	e.id, e.revision = c.ID, c.Revision
-	e.agent, e.source, e.condition = r.agentServerNamed(c.AgentServer), Source(intern(string(c.Source))), Condition(intern(string(c.Condition)))
+	e.agent, e.url = r.agentServerNamed(c.AgentServer), intern(c.AgentURL)
+	e.source, e.condition = Source(intern(string(c.Source))), Condition(intern(string(c.Condition)))
 	e.created, e.registered, e.forcedAt = nanos(c.CreatedAt), nanos(c.RegisteredAt), nanos(c.ForcedAt)
 	e.renewed, e.active = later(e.renewed, clk.stamp(c.RenewedAt)), later(e.active, clk.stamp(c.LastActive))
 	e.renewedSaved, e.activeSaved = clk.stamp(c.RenewedAt), clk.stamp(c.LastActive)
@@ -114,7 +116,7 @@ func later(a, b stamp) stamp {
 // conversation returns the value to store or show.
 func (e *entry) conversation(clk clock, now time.Time) Conversation {
 	c := Conversation{
-		ID: e.id, AgentServer: e.agent.name, Source: e.source,
+		ID: e.id, AgentServer: e.agent.name, AgentURL: e.url, Source: e.source,
 		Servers:      make(map[string]Applied, len(e.bindings)),
 		CreatedAt:    fromNanos(e.created),
 		RegisteredAt: fromNanos(e.registered),

@@ -19,7 +19,19 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrForbidden is wrapped when an agent server asks for something about another agent server's conversation.
 	ErrForbidden = errors.New("not allowed")
+	// ErrRemoved is returned when discovery finds a conversation that was removed just now.
+	ErrRemoved = errors.New("removed just now")
 )
+
+// UnlocatedError is returned for a registration at one of several agent servers that doesn't say at which.
+type UnlocatedError struct {
+	AgentServer string // the configured name
+}
+
+// Error says what is missing.
+func (e *UnlocatedError) Error() string {
+	return fmt.Sprintf("agent server %q stands for several: give the URL of the one that is meant", e.AgentServer)
+}
 
 // UnknownNameError is returned for a server or an agent server that the configuration doesn't have.
 type UnknownNameError struct {

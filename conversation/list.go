@@ -92,26 +92,26 @@ func (r *Registry) currentStats() *stats {
 		oldest: make(map[string]time.Time, len(r.cfg.AgentServers)),
 	}
 	for _, a := range r.agents {
-		if _, done := s.counts[a.label]; done || !a.configured {
+		if !a.configured {
 			continue
 		}
-		s.oldest[a.label] = time.Time{}
-		s.counts[a.label] = make(map[State]int)
+		s.oldest[a.name] = time.Time{}
+		s.counts[a.name] = make(map[State]int)
 		for _, state := range States() {
-			s.counts[a.label][state] = 0
+			s.counts[a.name][state] = 0
 		}
 	}
 	for _, e := range r.order {
 		if !e.agent.configured {
 			continue
 		}
-		label := e.agent.label
+		agent := e.agent.name
 		state := r.state(e, at)
-		s.counts[label][state]++
+		s.counts[agent][state]++
 		if state == StateStale || state == StateFailed {
 			since := r.staleSince(e, now)
-			if oldest := s.oldest[label]; oldest.IsZero() || since.Before(oldest) {
-				s.oldest[label] = since
+			if oldest := s.oldest[agent]; oldest.IsZero() || since.Before(oldest) {
+				s.oldest[agent] = since
 			}
 		}
 	}
@@ -119,14 +119,14 @@ func (r *Registry) currentStats() *stats {
 	return s
 }
 
-// Counts returns the number of conversations by the label of their agent server and by state, zeros included, for the configured agent
-// servers. It may be up to a second old.
+// Counts returns the number of conversations by agent server and by state, zeros included, for the configured agent servers. It may be up to a
+// second old.
 func (r *Registry) Counts() map[string]map[State]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	counts := make(map[string]map[State]int)
-	for label, byState := range r.currentStats().counts {
-		counts[label] = maps.Clone(byState)
+	for agent, byState := range r.currentStats().counts {
+		counts[agent] = maps.Clone(byState)
 	}
 	return counts
 }

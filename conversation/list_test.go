@@ -107,8 +107,8 @@ func TestCounts(t *testing.T) {
 		t := h.t
 		reg := prometheus.NewPedanticRegistry()
 		cfg := testConfig()
-		cfg.AgentServers["second"] = conversation.AgentServerSettings{IdleAfter: idleAfter, Label: "sandboxes"}
-		cfg.AgentServers["third"] = cfg.AgentServers["second"]
+		delete(cfg.AgentServers, "second")
+		cfg.AgentServers["sandboxes"] = conversation.AgentServerSettings{IdleAfter: idleAfter, Pattern: true}
 		r, err := conversation.NewRegistry(cfg, conversation.RegistryDeps{
 			Store: h.store, Metrics: conversation.NewMetrics(reg),
 		})
@@ -124,9 +124,9 @@ func TestCounts(t *testing.T) {
 		time.Sleep(time.Second)
 		h.register(conversation.Registration{ID: "failed"})
 		h.failed(h.view("failed"), conversation.ConditionFailed, time.Hour)
-		h.register(conversation.Registration{ID: "current", AgentServer: "second"})
+		h.register(conversation.Registration{ID: "current", AgentServer: "sandboxes", AgentURL: "https://a.example.com"})
 		h.refreshed(h.view("current"), conversation.HowObserved)
-		h.register(conversation.Registration{ID: "dormant", AgentServer: "third", LastActive: settled.Add(-time.Hour)})
+		h.register(conversation.Registration{ID: "dormant", AgentServer: "sandboxes", AgentURL: "https://b.example.com", LastActive: settled.Add(-time.Hour)})
 
 		want := map[string]map[conversation.State]int{}
 		for _, agent := range []string{"default", "sandboxes"} {

@@ -27,8 +27,8 @@ func (s *server) offers() *offer {
 // agentServer is an agent server that is configured, or that a conversation names. Guarded by Registry.mu.
 type agentServer struct {
 	name       string
-	label      string
 	configured bool
+	pattern    bool
 	idleAfter  time.Duration
 }
 
@@ -42,14 +42,11 @@ func (r *Registry) configure(cfg RegistryConfig) {
 		r.serverNamed(name).configured = true
 	}
 	for _, a := range r.agents {
-		a.configured, a.idleAfter = false, 0
+		a.configured, a.pattern, a.idleAfter = false, false, 0
 	}
 	for name, settings := range cfg.AgentServers {
 		a := r.agentServerNamed(name)
-		a.configured, a.idleAfter, a.label = true, settings.IdleAfter, settings.Label
-		if a.label == "" {
-			a.label = name
-		}
+		a.configured, a.pattern, a.idleAfter = true, settings.Pattern, settings.IdleAfter
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 type Registration struct {
 	ID          ID
 	AgentServer string        // "" on a renewal keeps the one it has, else the only configured one, or "default"
+	AgentURL    string        // which one, where AgentServer stands for several; ignored elsewhere. A renewal changes it only for the operator
 	Servers     []string      // none on a renewal keeps those it has, else every configured one
 	Source      Source        // config and admin replace the servers, others add to them
 	CreatedAt   time.Time     // when the agent server created it; zero when unknown
@@ -24,7 +25,7 @@ func (s Source) byOperator() bool { return s == SourceConfig || s == SourceAdmin
 
 // Register registers a conversation or renews its registration; a renewal that changes nothing costs no write. Only the operator can move a
 // conversation from one configured agent server to another, and an agent server can only register its own. Errors wrap ErrInvalid,
-// ErrForbidden or *UnknownNameError.
+// ErrForbidden, ErrRemoved, *UnlocatedError or *UnknownNameError.
 func (r *Registry) Register(ctx context.Context, reg Registration) (c Conversation, created bool, err error) {
 	c, created, err = r.register(ctx, reg)
 	switch {
@@ -69,22 +70,34 @@ func (r *Registry) register(ctx context.Context, reg Registration) (c Conversati
 		to, err := r.configuredAgentServer(agent)
 		_, owned := r.cfg.AgentServers[c.AgentServer]
 		servers := r.cfg.Servers
-		r.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		if exists {
-			if to.name != c.AgentServer && owned && (reg.By != "" || !reg.Source.byOperator()) {
-				return fmt.Errorf("%w: the conversation is registered for another agent server", ErrForbidden)
+		url, urlErr := reg.AgentURL, error(nil)
+		operator := reg.By == "" && reg.Source.byOperator()
+		if err == nil {
+			if to.name == c.AgentServer && c.AgentURL != "" && (url == "" || !operator) {
+				url = c.AgentURL
 			}
-			r.renew(c, reg, to.name)
+			url, urlErr = to.locate(url)
+		}
+		gone, removed := r.removed[id]
+		r.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case exists && to.name != c.AgentServer && owned && !operator:
+			return fmt.Errorf("%w: the conversation is registered for another agent server", ErrForbidden)
+		case urlErr != nil:
+			return urlErr
+		case exists:
+			r.renew(c, reg, to.name, url)
 			return nil
+		case removed && reg.Source == SourceDiscovery && r.clock.stamp(now) < gone.until: // what it was found in is older
+			return ErrRemoved
 		}
 		if len(reg.Servers) > 0 {
 			servers = reg.Servers
 		}
 		*c = Conversation{
-			AgentServer: to.name, Source: reg.Source, TTL: reg.TTL,
+			AgentServer: to.name, AgentURL: url, Source: reg.Source, TTL: reg.TTL,
 			CreatedAt: reg.CreatedAt, RegisteredAt: now, RenewedAt: now, LastActive: reg.LastActive,
 			Servers: make(map[string]Applied, len(servers)),
 		}
@@ -123,8 +136,9 @@ func (r *Registry) checkRegistration(reg Registration) error {
 }
 
 // renew changes what a registration changes of a conversation that is there. Signs of life are not its business.
-func (r *Registry) renew(c *Conversation, reg Registration, agent string) {
-	changed := false
+func (r *Registry) renew(c *Conversation, reg Registration, agent, url string) {
+	changed := url != c.AgentURL
+	c.AgentURL = url
 	if agent != c.AgentServer { // nothing is known of it there
 		c.AgentServer, c.CreatedAt, changed = agent, time.Time{}, true
 		for s := range c.Servers {
@@ -180,7 +194,7 @@ func (r *Registry) alive(id ID, reg Registration, now time.Time) {
 	r.touch(e)
 }
 
-// Remove forgets a conversation. Traffic doesn't register it again for a while. ErrNotFound if there is none.
+// Remove forgets a conversation. Traffic and discovery don't register it again for a while. ErrNotFound if there is none.
 func (r *Registry) Remove(ctx context.Context, id ID) error {
 	return r.remove(ctx, id, resultRemoved, func(*entry) bool { return true })
 }

@@ -14,6 +14,8 @@ const maxSighted = 250_000
 type Sighting struct {
 	ID          ID
 	AgentServer string // "" is the one it has, else the only configured one, or "default"
+	AgentURL    string // which one, where AgentServer stands for several; it doesn't change the one that is known
+	AgentKey    Key    // of the agent server, where it came with the request; not for the Registry
 	Server      string
 	Source      Source // url or header
 }
@@ -33,7 +35,7 @@ func (r *Registry) Seen(s Sighting) {
 		r.sight(s, to, now)
 		return
 	}
-	if s.AgentServer != "" && s.AgentServer != e.agent.name && !r.adopt(e, s.AgentServer) {
+	if s.AgentServer != "" && !r.adopt(e, s) {
 		r.metrics.registrations.WithLabelValues(resultRejected).Inc()
 		return
 	}
@@ -54,12 +56,16 @@ func (r *Registry) sight(s Sighting, to *server, now stamp) {
 	}
 	id, err := ParseID(string(s.ID))
 	agent, agentErr := r.configuredAgentServer(s.AgentServer)
+	url := ""
+	if agentErr == nil {
+		url, agentErr = agent.locate(s.AgentURL)
+	}
 	if err != nil || id != s.ID || agentErr != nil || len(r.entries) >= maxSighted {
 		r.metrics.registrations.WithLabelValues(resultRejected).Inc()
 		return
 	}
 	e := &entry{
-		id: id, agent: agent, source: s.Source,
+		id: id, agent: agent, url: url, source: s.Source,
 		registered: nanos(r.clock.now()), renewed: now, active: now, woken: now,
 		pos: -1,
 	}
@@ -71,13 +77,21 @@ func (r *Registry) sight(s Sighting, to *server, now stamp) {
 	r.metrics.registrations.WithLabelValues(resultCreated).Inc()
 }
 
-// adopt moves a conversation whose agent server is no longer configured to the one that its traffic names. mu is held.
-func (r *Registry) adopt(e *entry, agent string) bool {
-	to := r.agents[agent]
-	if e.agent.configured || to == nil || !to.configured {
+// adopt tells whether the agent server that traffic of a conversation names can be its own. One whose agent server is no longer configured, or
+// isn't known whole, gets the one that is named. mu is held.
+func (r *Registry) adopt(e *entry, s Sighting) bool {
+	to := r.agents[s.AgentServer]
+	if to == e.agent && to.callable(e.url) {
+		return true
+	}
+	if to == nil || !to.configured || to != e.agent && e.agent.configured {
 		return false
 	}
-	e.agent = to
+	url, err := to.locate(s.AgentURL)
+	if err != nil {
+		return false
+	}
+	e.agent, e.url = to, url
 	r.changedInMemory(e)
 	return true
 }

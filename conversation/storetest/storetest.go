@@ -73,7 +73,7 @@ func at(seconds int) time.Time {
 // full returns a conversation with every field set.
 func full(id conversation.ID) conversation.Conversation {
 	return conversation.Conversation{
-		ID: id, AgentServer: "default", Source: conversation.SourceWebhook,
+		ID: id, AgentServer: "default", AgentURL: "https://a.example.com", Source: conversation.SourceWebhook,
 		Servers: map[string]conversation.Applied{
 			"tools": {Generation: 7, Hash: "sha256:ab", How: conversation.HowObserved, At: at(1)},
 			"other": {},
