@@ -131,7 +131,7 @@ func (c *client) do(ctx context.Context, method string, u *url.URL) (*answer, *E
 		return nil, &Error{Reason: ReasonOther, Err: errors.New("building a request: the agent server's url is unusable")}
 	}
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "mcp-sidecar")
+	req.Header.Set("User-Agent", userAgent)
 	// The action may be repeated, so net/http may do it too where the agent server
 	// closed an idle connection at the wrong moment. A nil value isn't sent.
 	req.Header["Idempotency-Key"] = nil

@@ -11,7 +11,8 @@ import (
 
 // AgentServer is an agent server whose conversations are refreshed.
 type AgentServer struct {
-	// Name stands in records and logs, and in metrics if there is no Label.
+	// Name stands in logs, and in metrics if there is no Label. It is that of the
+	// [conversation.Instance] whose conversations are refreshed there.
 	Name string
 	// Label is the name under which several agent servers count together in metrics:
 	// the sandboxes that one allowed pattern stands for.
@@ -31,6 +32,10 @@ type AgentServer struct {
 	// RefreshPath is the path of the refresh action under URL, with {id} in the
 	// conversation's place.
 	RefreshPath string
+	// Forbidden tells whether an address is refused besides those of
+	// [CheckAddress], such as the sidecar's own. It is asked before every connection,
+	// concurrently. Nil refuses no other.
+	Forbidden func(netip.AddrPort) bool
 }
 
 // DefaultAgentServer returns an agent server with the defaults of all that can

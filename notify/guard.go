@@ -70,11 +70,14 @@ func embedded(a netip.Addr) netip.Addr {
 // guardDial is a net.Dialer.ControlContext: it sees the address that was
 // resolved, right before the connection is made, so that no later answer of the
 // DNS gets around it.
-func guardDial(_ context.Context, _, address string, _ syscall.RawConn) error {
+func (s AgentServer) guardDial(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("dialing: %w: not an IP address", ErrForbiddenAddress)
 	}
+	if err := CheckAddress(ap.Addr()); err != nil || s.Forbidden == nil || !s.Forbidden(ap) {
+		return err
+	}
 
-	return CheckAddress(ap.Addr())
+	return fmt.Errorf("dialing %s: %w", ap, ErrForbiddenAddress)
 }

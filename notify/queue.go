@@ -70,21 +70,26 @@ func (q *queue) setLanes(lanes []*lane) (unused []refresher) {
 	}
 	for _, l := range old {
 		unused = append(unused, l.client)
-		for _, id := range l.waiting {
-			delete(q.places, id)
-		}
-		for _, g := range l.gone {
-			delete(q.places, g.attempt.id)
-		}
-		l.waiting, l.gone = nil, nil
-	}
-	for id, b := range q.blocked {
-		if q.lanes[b.lane] == nil {
-			q.unset(id)
-		}
+		q.abandon(l)
 	}
 
 	return unused
+}
+
+// abandon forgets what waits in a lane that is no longer there.
+func (q *queue) abandon(l *lane) {
+	for _, id := range l.waiting {
+		delete(q.places, id)
+	}
+	for _, g := range l.gone {
+		delete(q.places, g.attempt.id)
+	}
+	l.waiting, l.gone = nil, nil
+	for id, b := range q.blocked {
+		if b.lane == l.name {
+			q.unset(id)
+		}
+	}
 }
 
 // putLane adds a lane, or replaces the client of the one that has its name and
@@ -99,6 +104,22 @@ func (q *queue) putLane(l *lane) (unused refresher) {
 	q.turns = append(q.turns, l)
 
 	return nil
+}
+
+// dropLane takes the lane of that name out and returns its client, nil if there
+// is none.
+func (q *queue) dropLane(name string) (unused refresher) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lanes[name]
+	if l == nil {
+		return nil
+	}
+	delete(q.lanes, name)
+	q.turns = slices.DeleteFunc(q.turns, func(o *lane) bool { return o == l })
+	q.abandon(l)
+
+	return l.client
 }
 
 // beginScan comes before the registry is asked what is due, see has.

@@ -156,6 +156,14 @@ func (r *Reconciler) PutAgentServer(s AgentServer) error {
 	return nil
 }
 
+// DropAgentServer forgets the agent server of that name. Running calls end as they
+// began.
+func (r *Reconciler) DropAgentServer(name string) {
+	if c := r.queue.dropLane(name); c != nil {
+		c.close()
+	}
+}
+
 func (r *Reconciler) newLane(s AgentServer) *lane {
 	r.metrics.InitAgentServer(s.label())
 
@@ -259,9 +267,9 @@ func (r *Reconciler) scan(now time.Time) time.Time {
 		switch {
 		case p.nothing:
 		case p.blocked:
-			r.queue.block(id, v.AgentServer, p.targets)
+			r.queue.block(id, v.At().Name(), p.targets)
 		default:
-			r.queue.add(id, v.AgentServer)
+			r.queue.add(id, v.At().Name())
 		}
 	}
 	if resync := now.Add(r.cfg.ResyncInterval); next.IsZero() || next.After(resync) {

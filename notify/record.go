@@ -176,6 +176,9 @@ func (a *attempt) write(callCtx context.Context, applied map[string]conversation
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(callCtx), recordTimeout)
 	defer cancel()
 	_, err := a.r.registry.Update(ctx, a.id, func(c *conversation.Conversation) error {
+		if c.At() != a.view.At() {
+			return errMoved
+		}
 		forced, at := c.Forced, c.ForcedAt
 		if len(applied) > 0 {
 			c.Refreshed(a.view, applied)
@@ -190,8 +193,8 @@ func (a *attempt) write(callCtx context.Context, applied map[string]conversation
 		return nil
 	})
 	switch {
-	case errors.Is(err, conversation.ErrNotFound):
-		a.superseded() // the registration ended
+	case errors.Is(err, conversation.ErrNotFound), errors.Is(err, errMoved):
+		a.superseded() // the registration ended, or is for another agent server now
 	case err != nil:
 		a.r.log.Warn("recording a refresh; it will be repeated", "conversation", a.id, "err", err)
 		a.r.pauseScans()
@@ -199,6 +202,10 @@ func (a *attempt) write(callCtx context.Context, applied map[string]conversation
 
 	return err
 }
+
+// errMoved says that what an agent server answered is about a conversation that
+// is at another one now.
+var errMoved = errors.New("the conversation moved to another agent server")
 
 // pauseScans keeps what could not be recorded from being repeated at once.
 func (r *Reconciler) pauseScans() {
@@ -305,6 +312,11 @@ func (r *Reconciler) settleGone(callCtx context.Context, gone []goner, believe b
 
 // remove ends the registration of a conversation that is gone.
 func (a *attempt) remove(callCtx context.Context) {
+	if v, err := a.r.registry.Get(a.id); err == nil && v.At() != a.view.At() {
+		a.superseded()
+
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(callCtx), recordTimeout)
 	defer cancel()
 	if err := a.r.registry.Remove(ctx, a.id); err != nil && !errors.Is(err, conversation.ErrNotFound) {

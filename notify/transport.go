@@ -30,6 +30,7 @@ const (
 	idleTimeout = 30 * time.Second
 
 	keyHeader = "X-Session-API-Key"
+	userAgent = "mcp-sidecar"
 )
 
 // transport makes one attempt: it puts the key on, bounds and reads the answer
@@ -42,7 +43,7 @@ type transport struct {
 }
 
 func newTransport(s AgentServer, m *clientMetrics) *transport {
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, ControlContext: guardDial}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, ControlContext: s.guardDial}
 	base := &http.Transport{
 		Proxy:                  nil, // never through a proxy of the environment
 		DialContext:            dialer.DialContext,
@@ -123,22 +124,40 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-func (t *transport) attempt(req *http.Request) (*http.Response, error) {
-	key, err := t.server.credential()
+// open sends a request with the key on it, which it returns too, and leaves the
+// body of the answer unread.
+func (t *transport) open(req *http.Request) (resp *http.Response, key string, err error) {
+	key, err = t.server.credential()
 	if err != nil {
-		return nil, &Error{Reason: ReasonCredential, Err: errors.New(redactText(err.Error()))}
+		return nil, "", &Error{Reason: ReasonCredential, Err: errors.New(redactText(err.Error()))}
 	}
-	ctx, cancel := context.WithCancel(req.Context())
-	defer cancel()
+	ctx := req.Context()
 	req = req.Clone(ctx)
 	if key != "" {
 		req.Header.Set(keyHeader, key)
 	}
-	resp, err := t.base.RoundTrip(req)
+	resp, err = t.base.RoundTrip(req)
 	if err != nil {
-		return nil, t.failure(ctx, err, key)
+		return nil, key, t.failure(ctx, err, key)
 	}
 
+	return resp, key, nil
+}
+
+func (t *transport) attempt(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	resp, key, err := t.open(req.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+
+	return t.read(resp, key, cancel), nil
+}
+
+// read reads an answer whole, as far as it is kept, and puts an [answer] in the
+// place of its body. cancel ends the request.
+func (t *transport) read(resp *http.Response, key string, cancel func()) *http.Response {
 	timer := time.AfterFunc(bodyTimeout, cancel)
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	timer.Stop()
@@ -151,7 +170,7 @@ func (t *transport) attempt(req *http.Request) (*http.Response, error) {
 	a.Reader = bytes.NewReader(a.body)
 	resp.Body = a
 
-	return resp, nil
+	return resp
 }
 
 // secrets returns what must not stand in any text about this agent server.

@@ -66,6 +66,8 @@ func (r *Reconciler) turn(ctx, callCtx context.Context, t taken) {
 	}
 	p := r.plan(v)
 	switch {
+	case v.At().Name() != t.lane.name: // it moved while it waited
+		r.rescan.Store(true)
 	case p.nothing: // seen to be current while it waited
 		r.leave(t.id, false)
 	case p.blocked:
@@ -146,6 +148,8 @@ func (a *attempt) gate(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return superseded("the registration ended")
+	case v.At() != a.view.At():
+		return &Error{Reason: ReasonSuperseded, Err: errMoved}
 	case a.newer(v):
 		return superseded("a newer generation is known")
 	case !slices.ContainsFunc(a.targets, a.r.ready):
