@@ -16,7 +16,11 @@ import (
 func TestChangedDefinitions(t *testing.T) {
 	long(t)
 	t.Parallel()
-	file := writeFile(t, "tools.json", `[{"name": "balance", "description": "Reads."}]`)
+	// The clients call balance, which stays as it is.
+	offer := func(report string) string {
+		return `[{"name": "balance", "annotations": {"readOnlyHint": true}}, {"name": "report", ` + report + `}]`
+	}
+	file := writeFile(t, "tools.json", offer(`"description": "Reports."`))
 	b := startBackend(t, "-tools", file)
 	a := startAgents(t)
 	s := startSidecar(t, b, "--agent-server", a.url())
@@ -24,24 +28,19 @@ func TestChangedDefinitions(t *testing.T) {
 	s.waitCurrent(1)
 	w := startCrowd(t, s.url(), 2)
 
+	const input = `"inputSchema": {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]}`
 	swaps, changes := 0, 0
 	for _, tt := range []struct {
-		what, tools string
-		changed     bool
+		what, report string
+		changed      bool
 	}{
-		{"the description", `[{"name": "balance", "description": "Reads a balance."}]`, true},
-		{"required", `[{"name": "balance", "description": "Reads a balance.",
-			"inputSchema": {"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account"]}}]`, true},
-		{"annotations", `[{"name": "balance", "description": "Reads a balance.", "annotations": {"readOnlyHint": true},
-			"inputSchema": {"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account"]}}]`, true},
-		{"outputSchema", `[{"name": "balance", "description": "Reads a balance.", "annotations": {"readOnlyHint": true},
-			"outputSchema": {"type": "object"},
-			"inputSchema": {"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account"]}}]`, true},
-		{"_meta", `[{"name": "balance", "description": "Reads a balance.", "annotations": {"readOnlyHint": true},
-			"outputSchema": {"type": "object"}, "_meta": {"build": "2"},
-			"inputSchema": {"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account"]}}]`, false},
+		{"the description", `"description": "Reports a day."`, true},
+		{"required", `"description": "Reports a day.", ` + input, true},
+		{"annotations", `"description": "Reports a day.", "annotations": {"readOnlyHint": true}, ` + input, true},
+		{"outputSchema", `"description": "Reports a day.", "annotations": {"readOnlyHint": true}, "outputSchema": {"type": "object"}, ` + input, true},
+		{"_meta", `"description": "Reports a day.", "annotations": {"readOnlyHint": true}, "outputSchema": {"type": "object"}, "_meta": {"build": "2"}, ` + input, false},
 	} {
-		rewrite(t, file, tt.tools)
+		rewrite(t, file, offer(tt.report))
 		b.terminate()
 		b.start("v1")
 		swaps++
@@ -59,9 +58,12 @@ func TestChangedDefinitions(t *testing.T) {
 		if n := a.refreshed(id(1)); n != changes {
 			t.Errorf("after a change of %s there were %d refreshes, want %d", tt.what, n, changes)
 		}
-		if tt.changed {
+		if !tt.changed {
+			continue
+		}
+		for _, tool := range talk.Tools() {
 			var got any
-			if err := json.Unmarshal(talk.Tools()[0].Definition, &got); err != nil || string(mustJSON(t, got)) != tools["balance"] {
+			if err := json.Unmarshal(tool.Definition, &got); err != nil || string(mustJSON(t, got)) != tools[tool.Name] {
 				t.Errorf("after a change of %s the conversation has %v, %v", tt.what, got, err)
 			}
 		}
