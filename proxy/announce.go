@@ -8,9 +8,13 @@ func (s *server) swapped() {
 	for _, sess := range s.sessions.all() {
 		sess.unbind()
 	}
+
+	for _, sub := range s.subscriptions.all() {
+		sub.unbind()
+	}
 }
 
-// settled tells the sessions that listen when the tool list is another one.
+// settled tells the sessions and subscriptions that listen when the tool list is another one.
 func (s *server) settled(generation uint64) {
 	before := s.generation.Load()
 	changed := before != 0 && generation > before
@@ -21,6 +25,10 @@ func (s *server) settled(generation uint64) {
 
 	for _, sess := range s.sessions.all() {
 		sess.settled(changed)
+	}
+
+	for _, sub := range s.subscriptions.all() {
+		sub.settled(generation)
 	}
 }
 

@@ -48,6 +48,7 @@ func (p *Proxy) Drain(ctx context.Context) error {
 // stop ends what a server that was removed from the configuration still does.
 func (s *server) stop() {
 	s.gate.quiesce()
+	s.subscriptions.close()
 	s.endStreams()
 
 	for _, sess := range s.sessions.all() {
@@ -56,10 +57,14 @@ func (s *server) stop() {
 	}
 }
 
-// endStreams ends the listening streams of all sessions.
+// endStreams ends the listening streams of all sessions and the subscriptions.
 func (s *server) endStreams() {
 	for _, sess := range s.sessions.all() {
 		sess.endStreams()
+	}
+
+	for _, sub := range s.subscriptions.all() {
+		sub.end()
 	}
 }
 

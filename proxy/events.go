@@ -42,6 +42,15 @@ type event struct {
 	fields bool // some field (not only comments and blank lines) was there
 }
 
+// with returns the bytes of the event with other data.
+func (e *event) with(data []byte) []byte {
+	if bytes.Count(e.raw, e.data) == 1 { // on one line, as nearly always
+		return bytes.Replace(e.raw, e.data, data, 1)
+	}
+
+	return appendEvent(nil, e.typ, e.id, data)
+}
+
 // isComment reports whether the block holds nothing but comments and blank
 // lines.
 func (e *event) isComment() bool { return !e.fields }

@@ -19,6 +19,8 @@ const (
 	methodCall        = "tools/call"
 	methodList        = "tools/list"
 	methodPing        = "ping"
+	methodListen      = "subscriptions/listen"
+	methodDiscover    = "server/discover"
 
 	// modernVersion is the first revision without sessions: each request says
 	// everything about itself.
@@ -42,6 +44,8 @@ type exchange struct {
 	init          bool // a client's initialize
 	calls         bool // there is a tools/call
 	lists         bool // there is a tools/list
+	discovers     bool // a client's server/discover
+	listens       bool // a client's subscriptions/listen
 	requests      int  // messages that want an answer
 	acceptsStream bool
 
@@ -103,7 +107,12 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, t
 		}
 	}
 
-	x.run(ctx)
+	if x.listens && x.sess == nil {
+		x.listen(ctx)
+		return
+	}
+
+	x.run(ctx, x.try)
 
 	if x.early != nil && x.early.target().lost {
 		x.early.close(ctx) // it never came to be
@@ -186,7 +195,10 @@ func (x *exchange) classify() {
 	conf := x.srv.conf()
 	m := &x.env.messages[0]
 	x.label = methodLabel(&x.env)
-	x.init = !x.env.batch && m.kind == kindRequest && m.method == methodInitialize && !modern(m)
+	single := !x.env.batch && m.kind == kindRequest
+	x.init = single && m.method == methodInitialize && !modern(m)
+	x.discovers = single && m.method == methodDiscover
+	x.listens = single && m.method == methodListen
 	x.acceptsStream = x.requests > 0 && acceptsStream(x.r.Header)
 
 	x.hold.budget = conf.Hold

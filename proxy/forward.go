@@ -30,14 +30,18 @@ func methodLabel(e *envelope) string {
 }
 
 // run brings the request to the backend, as often as that is needed and allowed.
-func (x *exchange) run(ctx context.Context) {
+func (x *exchange) run(ctx context.Context, try func(context.Context) step) {
 	for {
+		if x.discovers && x.recall() {
+			return
+		}
+
 		if err := x.await(ctx, x.needs()); err != nil {
 			x.notLetThrough(ctx, err)
 			return
 		}
 
-		if x.try(ctx) == done {
+		if try(ctx) == done {
 			return
 		}
 	}
@@ -87,6 +91,8 @@ func (x *exchange) try(ctx context.Context) step {
 	if x.lists && x.sess != nil {
 		x.sess.listing(1)
 		defer x.sess.listing(-1)
+	} else if x.lists {
+		defer x.listing()()
 	}
 
 	resp, trace, err := x.srv.send(ctx, o)

@@ -188,7 +188,7 @@ func (x *exchange) unavailable(ctx context.Context, a *answer) step {
 	switch repeatable := x.init || x.requests > 0 && x.onlyReads() && a.StatusCode > http.StatusInternalServerError; {
 	case repeatable && x.odd < maxOdd:
 		return again
-	case a.StatusCode < http.StatusInternalServerError:
+	case a.StatusCode < http.StatusInternalServerError, modern(&x.env.messages[0]):
 		return x.deliver(ctx, a, nil)
 	case x.requests == 0:
 		x.accept()

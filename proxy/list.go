@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
@@ -22,9 +24,59 @@ const (
 	nextCursorMember = "nextCursor"
 )
 
+// walks are the listings under way of callers without a session, and nothing but a
+// cursor that they were given tells which listing a page belongs to. A cursor is
+// forgotten with time.
+type walks struct {
+	mu sync.Mutex
+	at map[walkKey]walk
+}
+
+// walkKey is a place in a caller's listing.
+type walkKey struct {
+	caller string
+	conv   conversation.ID
+	cursor string
+}
+
+// Bounds of the listings that are remembered.
+const (
+	maxWalks  = 1024
+	maxCursor = 1 << 10
+	walkTime  = time.Minute
+)
+
+// put remembers a listing that goes on. Where one caller has several at the same
+// place, the newest counts.
+func (t *walks) put(k walkKey, w walk) {
+	if len(k.cursor) > maxCursor {
+		return
+	}
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	if len(t.at) >= maxWalks {
+		maps.DeleteFunc(t.at, func(_ walkKey, o walk) bool { return w.began.Sub(o.began) > walkTime })
+	}
+
+	if t.at == nil || len(t.at) >= maxWalks {
+		t.at = make(map[walkKey]walk)
+	}
+
+	t.at[k] = w
+}
+
+func (t *walks) get(k walkKey) walk {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	return t.at[k]
+}
+
 // listed looks at a page of the tool list that the client is about to get.
 func (x *exchange) listed(result []byte) {
-	if x.sess == nil && x.to.conv == "" {
+	if x.sess == nil && x.to.conv == "" && x.srv.subscriptions.none() {
 		return
 	}
 
@@ -54,8 +106,13 @@ func (x *exchange) listed(result []byte) {
 
 	w.cursor, w.hash = next, hash
 
-	if x.sess != nil {
+	switch {
+	case x.sess != nil:
 		x.sess.sawList(w, more, now, x.unsettled)
+	case more:
+		x.srv.walks.put(walkKey{x.caller(), x.to.conv, next}, w)
+	default:
+		x.srv.subscriptions.sawList(x.caller(), w, now, x.unsettled)
 	}
 
 	if !more && x.to.conv != "" {
@@ -66,11 +123,12 @@ func (x *exchange) listed(result []byte) {
 	}
 }
 
-// walkAt returns the walk that goes on at a cursor. Without a session pages can't
-// be told to belong together.
+// walkAt returns the walk that goes on at a cursor.
 func (x *exchange) walkAt(cursor string) (walk, bool) {
 	if x.sess == nil {
-		return walk{}, false
+		w := x.srv.walks.get(walkKey{x.caller(), x.to.conv, cursor})
+
+		return w, !w.began.IsZero() && time.Since(w.began) < walkTime
 	}
 
 	x.sess.mu.Lock()

@@ -226,6 +226,8 @@ func (p *Proxy) Stats() []ServerStats {
 			st.Streams += sess.streaming()
 		}
 
+		st.Streams += s.subscriptions.count()
+
 		stats = append(stats, st)
 	}
 

@@ -35,6 +35,10 @@ func (x *exchange) deliver(ctx context.Context, a *answer, rpc *message) step {
 		}
 	}
 
+	if x.discovers {
+		x.discovered(a, rpc)
+	}
+
 	if x.out.begun {
 		return x.deliverInStream(ctx, a)
 	}

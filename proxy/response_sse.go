@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -84,8 +83,12 @@ func (c *eventCopy) pass(ctx context.Context, ev *event) (step, error) {
 
 			x.accepted(ctx, !m.isError)
 
-			if x.init && !m.isError {
+			switch {
+			case m.isError:
+			case x.init:
 				raw = c.initialized(ctx, ev, m)
+			case x.discovers:
+				raw = x.discoveredEvent(ev)
 			}
 		}
 	}
@@ -134,16 +137,11 @@ func (c *eventCopy) initialized(ctx context.Context, ev *event, m *message) []by
 	responseHeader(c.x.out.w.Header(), a.Header)
 	c.x.establish(ctx, &a, m)
 
-	body, changed := withListChanged(ev.data)
-
-	switch {
-	case !changed:
-		return ev.raw
-	case bytes.Count(ev.raw, ev.data) == 1: // on one line, as nearly always
-		return bytes.Replace(ev.raw, ev.data, body, 1)
-	default:
-		return appendEvent(nil, ev.typ, ev.id, body)
+	if body, changed := withListChanged(ev.data); changed {
+		return ev.with(body)
 	}
+
+	return ev.raw
 }
 
 // write writes an event, or a comment. Before the response to initialize it is

@@ -19,9 +19,12 @@ type server struct {
 	sessions sessions
 	settings atomic.Pointer[Server]
 	selfServed
-	generation atomic.Uint64 // the newest that has settled
-	seed       maphash.Seed
-	reopen     chan struct{} // bounds how many streams are re-opened at one time
+	subscriptions subscriptions
+	discoveries   discoveries
+	walks         walks
+	generation    atomic.Uint64 // the newest that has settled
+	seed          maphash.Seed
+	reopen        chan struct{} // bounds how many streams are re-opened at one time
 }
 
 // reopenAtOnce bounds how many listening sessions re-open their stream at one

@@ -43,6 +43,15 @@ type clientStream struct {
 // end ends the stream; its handler returns then.
 func (c *clientStream) end() { c.stop(errStreamOver) }
 
+// adopt takes over a stream whose header the client has.
+func (c *clientStream) adopt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	c.begun = true
+	c.timer = time.AfterFunc(c.every, c.keepAlive)
+}
+
 // begin sends the header, once.
 func (c *clientStream) begin() error { return c.write(nil) }
 

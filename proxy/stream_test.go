@@ -43,6 +43,13 @@ func (r *rig) listen(session string, header ...string) *listening {
 		req.Header.Set(header[i], header[i+1])
 	}
 
+	return r.follow(req, cancel)
+}
+
+// follow reads the stream that a request opens.
+func (r *rig) follow(req *http.Request, cancel context.CancelFunc) *listening {
+	r.t.Helper()
+
 	resp, err := r.front.Client().Do(req)
 	if err != nil {
 		r.t.Fatal(err)
