@@ -12,6 +12,7 @@ import (
 // Transports that a backend may speak.
 const (
 	TransportStreamableHTTP = "streamable-http"
+	TransportSSE            = "sse" // HTTP+SSE of 2024-11-05
 	TransportStdio          = "stdio"
 )
 
@@ -32,7 +33,9 @@ type Server struct {
 	Path string
 	// Upstream is the backend's endpoint.
 	Upstream *url.URL
-	// Transport is one of the Transport constants; empty means streamable HTTP.
+	// Transport is one of the Transport constants, for the backend and for the
+	// clients; empty means streamable HTTP. Clients of a stdio backend speak that
+	// too.
 	Transport string
 	// Hold is how long quick requests may wait for the backend, HoldCall how
 	// long tool calls may.
@@ -184,7 +187,7 @@ func (s *Server) validate() error {
 	}
 
 	switch s.Transport {
-	case "", TransportStreamableHTTP:
+	case "", TransportStreamableHTTP, TransportSSE:
 		if s.Upstream == nil || s.Upstream.Host == "" || s.Upstream.Scheme != "http" && s.Upstream.Scheme != "https" {
 			bad("the upstream must be an absolute http or https URL")
 		}
@@ -193,7 +196,7 @@ func (s *Server) validate() error {
 			bad("a stdio backend needs something that carries its requests")
 		}
 	default:
-		bad("transport %q is unknown: use %s or %s", s.Transport, TransportStreamableHTTP, TransportStdio)
+		bad("transport %q is unknown: use %s, %s or %s", s.Transport, TransportStreamableHTTP, TransportSSE, TransportStdio)
 	}
 
 	switch s.Replay {

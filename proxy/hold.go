@@ -36,12 +36,20 @@ type holding struct {
 // await returns when the request may go to the backend: at once, or after it was
 // held. A request that is kept for long gets a sign of life.
 func (x *exchange) await(ctx context.Context, n need) error {
-	g := x.srv.gate
 	pause := x.pause()
 
-	if v := g.look(); pause == 0 && v.passes(n) {
+	if v := x.srv.gate.look(); pause == 0 && v.passes(n) {
 		return nil
-	} else if v.quiet {
+	}
+
+	return x.keep(func() error { return x.wait(ctx, n, pause) })
+}
+
+// keep holds the request while wait waits, and takes the time from its budget.
+func (x *exchange) keep(wait func() error) error {
+	g := x.srv.gate
+
+	if g.look().quiet {
 		return errStopping
 	}
 
@@ -57,7 +65,7 @@ func (x *exchange) await(ctx context.Context, n need) error {
 	defer release()
 
 	start := time.Now()
-	err := x.wait(ctx, n, pause)
+	err := wait()
 	waited := time.Since(start)
 
 	x.srv.metrics.holdTime.Observe(waited.Seconds())

@@ -156,6 +156,10 @@ func (p *Proxy) Update(cfg Config) error {
 			s.swapped()
 		}
 
+		if before.Transport != conf.Transport {
+			s.endStreams() // they are of the other one
+		}
+
 		next.servers[conf.Name] = s
 		next.byPath[trimSlash(conf.Path)] = s
 	}

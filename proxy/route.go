@@ -57,6 +57,11 @@ func (rt *routes) serve(p *Proxy, w http.ResponseWriter, r *http.Request) {
 
 	rt.conversation(p, &v, r)
 
+	if v.srv.conf().Transport == TransportSSE {
+		p.serveSSE(w, r, &rt.cfg, v)
+		return
+	}
+
 	switch r.Method {
 	case http.MethodPost:
 		p.servePost(w, r, &rt.cfg, v)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"sync"
 	"sync/atomic"
 )
 
@@ -17,6 +19,7 @@ type server struct {
 	metrics  *serverMetrics
 	gate     *gate
 	sessions sessions
+	sse      sync.Map // *sseSession by the id that the client has
 	settings atomic.Pointer[Server]
 	selfServed
 	subscriptions subscriptions
@@ -71,6 +74,7 @@ type outgoing struct {
 	version string      // protocol version to name, "" for what the header says
 	query   string      // raw query of the client
 	suffix  string      // path below the endpoint's, for transports that have any
+	url     *url.URL    // another address on the backend, nil for its endpoint
 	accept  string      // "" for what the header says
 	json    bool        // the body is the sidecar's own JSON
 	body    []byte
@@ -86,6 +90,10 @@ func (s *server) send(ctx context.Context, o outgoing) (*http.Response, Trace, e
 	}
 
 	u.RawQuery = joinQuery(base.RawQuery, o.query)
+
+	if o.url != nil {
+		u = *o.url
+	}
 
 	h := o.header.Clone()
 	h.Del(headerSession)

@@ -34,6 +34,7 @@ type session struct {
 	lost        bool   // it must be re-created before the next use
 	ended       bool
 	silent      bool   // its server is gone
+	unstored    bool   // it ends with its client's stream, and nothing of it is stored
 	confirmed   uint64 // the process that last took a request of it, plus one
 	knows       uint64 // generation of its last complete listing, 0 when there was none
 	inherited   bool   // opened from its id: what its client was told isn't known
@@ -199,6 +200,12 @@ func (s *session) note(ctx context.Context, m *message) {
 // that is away costs a successor a re-initialisation, so that is only logged.
 func (s *session) save(ctx context.Context) bool {
 	s.mu.Lock()
+
+	if s.unstored {
+		s.mu.Unlock()
+		return true
+	}
+
 	backend := s.backend
 	o := override{Backend: &backend, Version: s.version, Level: s.level, Subscribed: slices.Clone(s.subscribed), Principal: s.principal, Deleted: s.ended}
 	s.mu.Unlock()

@@ -149,8 +149,19 @@ func redirectTarget(req *http.Request, location string) (*url.URL, error) {
 	return &next, nil
 }
 
+// sameHost reports whether two addresses are of one server. The names that a
+// machine has for itself are one.
 func sameHost(a, b *url.URL) bool {
-	return strings.EqualFold(a.Hostname(), b.Hostname()) && effectivePort(a) == effectivePort(b)
+	return (strings.EqualFold(a.Hostname(), b.Hostname()) || namesSelf(a) && namesSelf(b)) && effectivePort(a) == effectivePort(b)
+}
+
+func namesSelf(u *url.URL) bool {
+	switch strings.ToLower(u.Hostname()) {
+	case "localhost", "127.0.0.1", "::1":
+		return true
+	}
+
+	return false
 }
 
 // effectivePort returns the port of a URL, the scheme's own where none is given.
