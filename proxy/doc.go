@@ -17,6 +17,9 @@
 //     session behind it when the backend lost it;
 //   - streams (stream.go, pump.go, resume.go, announce.go) keep clients' listening
 //     streams open and tell them of changed tools;
+//   - subscriptions (listen.go, relisten.go, subscription.go, filter.go) do so for
+//     clients of the stateless revision, and discover.go answers them while the
+//     backend is away;
 //   - fence.go keeps answers that belong to an earlier process from a later one.
 //
 // What is known of the backend comes from outside, through [Proxy.SetBackend];

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/mcp"
 	mcpserver "github.com/mark3labs/mcp-go/server"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -409,11 +410,14 @@ func TestNarrowerAcknowledgement(t *testing.T) {
 
 func TestBackendWithoutSubscriptions(t *testing.T) {
 	for name, handler := range map[string]*subscriptionStub{
-		"no such method":  {},
-		"not of tools":    {filter: `{}`},
-		"nothing at all":  {filter: `null`},
-		"not of these":    {filter: `{"toolsListChanged":false}`},
-		"result, no more": {refuse: func(w http.ResponseWriter) bool { (&stub{}).result(w, stubMessage{ID: json.RawMessage("1")}, `{}`); return true }},
+		"no such method": {},
+		"not of tools":   {filter: `{}`},
+		"nothing at all": {filter: `null`},
+		"not of these":   {filter: `{"toolsListChanged":false}`},
+		"result, no more": {refuse: func(w http.ResponseWriter) bool {
+			(&stub{}).result(w, stubMessage{ID: json.RawMessage("1")}, `{}`)
+			return true
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -448,6 +452,68 @@ func TestBackendWithoutSubscriptions(t *testing.T) {
 				t.Errorf("asked %d times for what isn't there", n)
 			}
 		})
+	}
+}
+
+// TestRealSubscriber: a client that never subscribes again.
+func TestRealSubscriber(t *testing.T) {
+	r := newRig(t)
+	_, first := liveServer("a")
+	r.backend.start(first)
+	r.settled()
+
+	c, err := client.NewStreamableHttpClient(r.front.URL + "/mcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer func() { _ = c.Close() }()
+
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	var init mcp.InitializeRequest
+
+	init.Params.ClientInfo = mcp.Implementation{Name: "test", Version: "1"}
+
+	result, err := c.Initialize(t.Context(), init)
+	if err != nil || result.ProtocolVersion != modernVersion {
+		t.Fatal(result, err)
+	}
+
+	changed, failed := make(chan string, 10), make(chan error, 1)
+
+	c.OnNotification(func(n mcp.JSONRPCNotification) { changed <- n.Method })
+
+	stop, err := c.ListenAsync(t.Context(), mcp.SubscriptionFilter{ToolsListChanged: true}, func(err error) { failed <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer stop()
+
+	for _, want := range []string{methodAcknowledged, "b", "c"} {
+		if want != methodAcknowledged {
+			_, next := liveServer(want)
+			r.swap(next)
+		}
+
+		select {
+		case m := <-changed:
+			if m != want && m != methodListChanged {
+				t.Errorf("got %s", m)
+			}
+		case err := <-failed:
+			t.Fatal(err)
+		case <-time.After(10 * time.Second):
+			t.Fatal("no notice")
+		}
+
+		list, err := c.ListTools(t.Context(), mcp.ListToolsRequest{})
+		if err != nil || want != methodAcknowledged && list.Tools[0].Name != want {
+			t.Errorf("got %v %v", list, err)
+		}
 	}
 }
 

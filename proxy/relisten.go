@@ -122,9 +122,7 @@ func (s *subscription) refused(status int, rpc *message) bool {
 
 	switch {
 	case rpc != nil && unserved(rpc):
-		s.silent = true
-
-		return honours(nil, s.promised)
+		return s.unserved()
 	case status == http.StatusUnauthorized, status == http.StatusForbidden,
 		code == codeHeaderMismatch, code == codeNoCapability, code == codeNoVersion:
 		return false
@@ -136,6 +134,13 @@ func (s *subscription) refused(status int, rpc *message) bool {
 
 		return s.odd < maxOdd
 	}
+}
+
+// unserved notes that the process has nothing to say to the client.
+func (s *subscription) unserved() bool {
+	s.silent = true
+
+	return honours(nil, s.promised)
 }
 
 // read passes on the messages of one stream of the backend. It returns false when
@@ -174,6 +179,8 @@ func (s *subscription) read(ctx, bound context.Context, events *eventReader, ack
 			}
 		case m.kind == kindResponse && m.isError:
 			return s.refused(http.StatusOK, m)
+		case m.kind == kindResponse && !acked:
+			return s.unserved()
 		case m.kind == kindResponse, m.method == methodCancelled && idKey(m.cancelledID) == idKey(s.id):
 			return s.ended(&ev)
 		case m.method == methodListChanged:
