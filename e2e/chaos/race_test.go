@@ -1,0 +1,5 @@
+//go:build chaos && unix && race
+
+package chaos
+
+const raceEnabled = true
