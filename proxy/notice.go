@@ -19,6 +19,10 @@ const (
 	// noticeCause is how long after a listing of the session a notice of the
 	// backend may still be caused by it.
 	noticeCause = 250 * time.Millisecond
+	// futileMost bounds how often the quiet time of a backend's notices doubles
+	// while they tell nothing new, and futileFor how long that is remembered.
+	futileMost = 6
+	futileFor  = 2 * time.Minute
 )
 
 // notices decides when one session is told that the tool list changed. A burst of
@@ -38,6 +42,7 @@ type notices struct {
 	listed    time.Time // end of the last one
 	hash      uint64    // of its result
 	unchanged bool      // it was the same as the one before, and no notice was blamed on it yet
+	futile    int       // notices in a row after which it was the same
 
 	// unsettled says that a listing was answered while the list was still
 	// growing: the session must be told once it has settled.
@@ -46,6 +51,15 @@ type notices struct {
 
 // reason notes a reason for a notice and returns how long to wait for more.
 func (n *notices) reason(now time.Time, quiet time.Duration, firm bool) time.Duration {
+	// A backend that gives notice to all of its sessions when one of them lists
+	// keeps several clients listing for ever; what is asked for so often and never
+	// new can wait. A new generation doesn't.
+	if firm || now.Sub(n.last) > futileFor {
+		n.futile = 0
+	}
+
+	quiet <<= n.futile
+
 	if !n.due {
 		n.due, n.since, n.count, n.firm = true, now, 0, false
 	}
@@ -80,6 +94,14 @@ func (n *notices) blame(now time.Time) bool {
 // list notes what a listing of the session showed that took from began to now.
 func (n *notices) list(began, now time.Time, hash uint64) {
 	n.unchanged = n.hash == hash && hash != 0
+
+	switch {
+	case !n.unchanged:
+		n.futile = 0
+	case n.last.After(n.listed) && began.After(n.last):
+		n.futile = min(n.futile+1, futileMost)
+	}
+
 	n.hash, n.listed = hash, now
 
 	// The notice that it caused may have overtaken it.
