@@ -54,17 +54,39 @@ cover: ## Measure the test coverage; the profile is cover.out
 	go test -short -coverpkg=./... -coverprofile=cover.out $(PKG)
 	go tool cover -func=cover.out | tail -n 1
 
-.PHONY: e2e
-e2e: race-notice ## Run the end-to-end tests with real processes
-	go test $(RACE) -count=1 -tags e2e ./e2e/...
-
-.PHONY: conformance
-conformance: ## Compare the public MCP conformance suite through the sidecar with the server itself (needs npm)
-	go test -count=1 -v -tags conformance ./e2e/conformance
-
 .PHONY: demo
 demo: ## Show a redeployment from start to end in this terminal
 	go run ./cmd/mcp-sidecar demo
+
+##@ Test with other programs (each tells what it needs and lacks)
+
+.PHONY: conformance
+conformance: ## Compare the public MCP conformance suite through the sidecar with the server itself (npm)
+	go test -count=1 -v -tags conformance ./e2e/conformance
+
+.PHONY: e2e-gosdk
+e2e-gosdk: race-notice ## Replace the backend under clients of the official Go SDK
+	go -C e2e/gosdk test $(RACE) -count=1 ./...
+
+.PHONY: e2e-sdks
+e2e-sdks: ## Swap backends of four SDKs under clients of three (npm, Python)
+	go test -count=1 -timeout 20m -tags sdks ./e2e/sdks
+
+.PHONY: chaos
+chaos: ## Let everything fail at once for CHAOS_DURATION (3m) and compare the books
+	go test -count=1 -timeout 60m -tags chaos ./e2e/chaos
+
+.PHONY: e2e-alerts
+e2e-alerts: ## Page for what is wrong and stay silent at a rollout (prometheus, alertmanager)
+	go test -count=1 -timeout 10m -tags alerts ./e2e/alerts
+
+.PHONY: chart-test
+chart-test: ## Render the Helm charts and check what comes out (builds helm)
+	go -C tools/charttest test -count=1 .
+
+.PHONY: rules-test
+rules-test: ## Check the alerts and the dashboard against promtool and the metrics (promtool)
+	go -C tools/charttest test -count=1 ./rules
 
 ##@ Check
 
@@ -79,7 +101,7 @@ fmt: $(GOLANGCI) ## Format all Go files
 .PHONY: tidy-check
 tidy-check: ## Check that go.mod and go.sum are tidy and that the modules are what go.sum says
 	go mod tidy -diff
-	go -C tools mod tidy -diff
+	for m in tools tools/charttest e2e/gosdk e2e/sdks/gosdk; do go -C $$m mod tidy -diff; done
 	go mod verify
 
 .PHONY: docs-check
