@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 )
 
@@ -20,16 +19,12 @@ func (a AgentServer) Base() *url.URL {
 	if a.IsPattern() {
 		return nil
 	}
-	u, err := url.Parse(a.URL)
+	u, err := ParseAgentURL(a.URL)
 	if err != nil {
 		return nil
 	}
 	return u
 }
-
-// patternRE is what a pattern looks like: a wildcard for the first labels of
-// the host, for the port, or both.
-var patternRE = regexp.MustCompile(`^https?://(\*\.)?[A-Za-z0-9][A-Za-z0-9.-]*(:(\*|[0-9]{1,5}))?(/[^*?#]*)?$`)
 
 func (c *Config) validateAgentServers(r *report) {
 	names := map[string]bool{}
@@ -44,7 +39,7 @@ func (c *Config) validateAgentServers(r *report) {
 			r.add(key+".name", "%q is the name of another agent server too", a.Name)
 		}
 		names[a.Name] = true
-		validateAgentURL(r, key+".url", a.URL)
+		c.validateAgentURL(r, key+".url", a.URL)
 		atLeast(r, key+".concurrency", a.Concurrency, 1)
 		notNegative(r, key+".idleAfter", a.IdleAfter)
 		if p := a.RefreshPath; p != "" && (!strings.HasPrefix(p, "/") || strings.Count(p, "{id}") != 1) {
@@ -53,30 +48,52 @@ func (c *Config) validateAgentServers(r *report) {
 	}
 }
 
-func validateAgentURL(r *report, key, s string) {
+func (c *Config) validateAgentURL(r *report, key, s string) {
 	if s == "" {
 		r.missing(key, "needs the URL of the agent server, such as http://127.0.0.1:8000")
 		return
 	}
 	if strings.Contains(s, "*") {
-		if !patternRE.MatchString(s) {
-			r.add(key, `want a pattern such as "https://*.example.com" or "http://localhost:*": the wildcard is for the beginning of the host or the port`)
+		if _, err := parsePattern(s); err != nil {
+			r.add(key, "%s", err)
 		}
 		return
 	}
-	u, err := parseURL(s)
-	if err != nil {
+	u, err := ParseAgentURL(s)
+	switch {
+	case err != nil:
 		r.add(key, "%s", err)
+	case c.isOwn(u):
+		r.add(key, "this is the sidecar's own address")
+	}
+}
+
+// isOwn tells whether a URL is that of a listener, as far as that can be told
+// without resolving names.
+func (c *Config) isOwn(u *url.URL) bool {
+	for _, l := range []string{c.Listen, c.OpsListen, c.AdminListen, c.RegisterListen} {
+		host, port, err := splitListen(l)
+		if err != nil || port == "0" || port != u.Port() {
+			continue
+		}
+		if host == u.Hostname() || IsLoopback(u.Host) && (host == "" || IsLoopback(l) || isUnspecified(host)) {
+			return true
+		}
+	}
+	return false
+}
+
+func isUnspecified(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsUnspecified()
+}
+
+func (c *Config) validateConversationAgent(r *report, key, s string) {
+	if !strings.Contains(s, "://") && c.AgentServerNamed(s) == nil {
+		r.add(key, "there is no agent server %q: add it to agentServers", clip(s))
 		return
 	}
-	httpURL(r, key, u)
-	if u.RawQuery != "" {
-		r.add(key, "must not have a query: the refresh path is appended to it")
-	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
-		ip = ip.Unmap()
-		if ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-			r.add(key, "%s is not the address of an agent server: link-local, metadata and unspecified addresses are refused", ip)
-		}
+	if _, err := c.ResolveAgent(s); err != nil {
+		r.add(key, "%s", err)
 	}
 }

@@ -54,10 +54,15 @@ func splitListen(addr string) (host, port string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("want HOST:PORT or :PORT, got %q", clip(addr))
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+	if _, err := parsePort(port); err != nil {
 		return "", "", fmt.Errorf("%q is not a port: want a number up to 65535", clip(port))
 	}
 	return host, port, nil
+}
+
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err
 }
 
 // IsLoopback tells whether a listen address can be reached from this machine

@@ -251,9 +251,7 @@ func (c *Config) validateConversations(r *report) {
 			r.add(key+".id", "%q is there twice", clip(conv.ID))
 		}
 		seen[id] = true
-		if c.AgentServerNamed(conv.AgentServer) == nil {
-			r.add(key+".agentServer", "there is no agent server %q: add it to agentServers", clip(conv.AgentServer))
-		}
+		c.validateConversationAgent(r, key+".agentServer", conv.AgentServer)
 		for j, name := range conv.Servers {
 			if c.Server(name) == nil {
 				r.add(indexed(r, key+".servers", j), "there is no server %q: known are %s", clip(name), strings.Join(c.ServerNames(), ", "))
