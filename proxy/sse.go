@@ -177,6 +177,10 @@ func (s *sseSession) serve(ctx context.Context, cfg *Config) outcome {
 	s.sess.quiet()
 	s.tasks.stop()
 
+	if s.result == outcomeOK && s.c.decline() {
+		s.result = unavailable(s.c.w, errStopping) // or nobody is there to see it
+	}
+
 	return s.result
 }
 
@@ -218,15 +222,6 @@ func (s *sseSession) ran() {
 	if end {
 		s.c.end()
 	}
-}
-
-// current is the backend's stream that messages go to, nil while there is none,
-// and a channel that is closed when that changes.
-func (s *sseSession) current() (*sseLink, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.link, s.changed
 }
 
 // set puts a stream of the backend in place, or takes it away.

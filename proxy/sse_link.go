@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"sync"
@@ -12,9 +11,6 @@ import (
 )
 
 const (
-	// sseOpenTimeout bounds how long a backend may take to open its stream and
-	// say where to post messages.
-	sseOpenTimeout = 20 * time.Second
 	// alivePingTimeout bounds the ping that shows whether a session is still
 	// there.
 	alivePingTimeout = 5 * time.Second
@@ -26,6 +22,7 @@ const (
 type sseLink struct {
 	s       *sseSession
 	stream  *http.Request // that opened it
+	conf    *Server       // as it was then
 	process uint64        // that the gate told of then
 	end     context.CancelFunc
 	gone    chan struct{} // closed when it has ended and all that came on it was passed on
@@ -42,139 +39,6 @@ type sseLink struct {
 
 // errLinkGone refuses a message for a stream that has ended.
 var errLinkGone = errors.New("the backend's stream has ended")
-
-// once opens the backend's stream and reads it to its end, or waits until that can
-// be tried. An error ends the client's stream.
-func (s *sseSession) once(ctx context.Context) error {
-	if s.fails > 0 {
-		wait(ctx, nil, s.backoff())
-	}
-
-	v := s.srv.gate.look()
-
-	if v.away {
-		wait(ctx, v.changed, s.srv.gate.patience())
-
-		// Without a verdict the backend is tried all the same.
-		now := s.srv.gate.look()
-		if now.away && (!now.untold || now.verdicts != v.verdicts) {
-			return nil
-		}
-
-		if v.state.Phase == Away {
-			s.fails = 0
-		}
-
-		v = now
-	}
-
-	if s.process != v.process {
-		s.process, s.fails = v.process, 0
-	}
-
-	if ctx.Err() != nil {
-		return nil
-	}
-
-	s.fails++
-
-	return s.open(ctx, v)
-}
-
-// wait returns when something changed, or after a while.
-func wait(ctx context.Context, changed <-chan struct{}, most time.Duration) {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-
-	select {
-	case <-changed:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-func (s *sseSession) backoff() time.Duration {
-	d := min(reopenLeast<<min(s.fails-1, 12), reopenMost)
-
-	return d/2 + rand.N(d) //nolint:gosec // it only spreads the load
-}
-
-// open opens the backend's stream and reads it to its end.
-func (s *sseSession) open(ctx context.Context, v view) error {
-	release := func() {}
-
-	// After a swap every client's session comes here at once. A client that is
-	// only just opening its stream doesn't wait for them.
-	if s.c.isOpen() {
-		select {
-		case s.srv.reopen <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
-
-		release = sync.OnceFunc(func() { <-s.srv.reopen })
-		defer release()
-	}
-
-	bound, end := context.WithCancel(ctx)
-	defer end()
-
-	watchdog := time.AfterFunc(sseOpenTimeout, end)
-	defer watchdog.Stop()
-
-	resp, _, err := s.srv.send(bound, outgoing{
-		method: http.MethodGet, header: s.sess.refreshed(s.forward), query: s.query, accept: typeEventStream,
-	})
-	if err != nil {
-		return s.unreached(ctx, bound, err)
-	}
-
-	defer func() { _ = resp.Body.Close() }()
-
-	if v.away {
-		s.srv.gate.answered()
-	}
-
-	a := newAnswer(resp)
-	if a.StatusCode != http.StatusOK || a.kind != typeEventStream || !a.plain {
-		return s.noStream(a, v)
-	}
-
-	l := &sseLink{
-		s: s, stream: a.Request, process: v.process, end: end, gone: make(chan struct{}),
-		flights: make(map[string][]*sseMessage), own: make(map[string]chan []byte),
-	}
-
-	if l.stream == nil {
-		l.stream = &http.Request{URL: s.srv.conf().Upstream, Host: s.srv.conf().Upstream.Host}
-	}
-
-	events := newEventReader(a.Body, maxEvent)
-
-	switch err := l.begin(events); {
-	case errors.Is(err, errEndpoint):
-		return s.refuseEndpoint(err)
-	case err != nil:
-		if ctx.Err() == nil {
-			s.srv.logger.Debug("the backend's stream didn't begin", "err", err)
-			s.srv.ask("not_ready")
-		}
-
-		return nil
-	}
-
-	watchdog.Stop()
-
-	if s.late.Stop() { // else the client's stream may have begun
-		responseHeader(s.c.w.Header(), a.Header)
-	}
-
-	if err := s.begin(); err != nil {
-		return err
-	}
-
-	return l.serve(ctx, bound, events, release)
-}
 
 // begin reads up to the event that says where to post messages.
 func (l *sseLink) begin(events *eventReader) error {
@@ -270,6 +134,9 @@ func (l *sseLink) watch(ctx context.Context) {
 		v := gate.look()
 
 		switch {
+		case moved(l.conf.Upstream, l.s.srv.conf().Upstream):
+			l.end()
+			return
 		case v.state.Phase == Away:
 			away = true
 		case !v.away && (away || v.process != process):
@@ -297,55 +164,4 @@ func (l *sseLink) alive(ctx context.Context) bool {
 	_, err := l.ask(ctx, methodPing, nil)
 
 	return err == nil
-}
-
-// unreached decides after a try that brought no answer.
-func (s *sseSession) unreached(ctx, bound context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-	case errors.Is(err, errRedirect):
-		s.srv.logger.Warn("the backend redirects in a way that is not followed, point upstream at its final address", "err", err)
-		s.refuse(func(w http.ResponseWriter) { unavailable(w, err) })
-
-		return errNoStream
-	case bound.Err() != nil:
-		s.srv.ask("not_ready")
-	default:
-		s.srv.suspect("refused")
-	}
-
-	return nil
-}
-
-// noStream decides after an answer that is no stream.
-func (s *sseSession) noStream(a *answer, v view) error {
-	if err := a.read(maxPeek); err != nil {
-		s.srv.suspect("reset")
-		return nil
-	}
-
-	if !v.away && v.state.Phase >= Ready {
-		s.odd++ // it was said to be there
-	}
-
-	denied := a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden
-	ours := a.StatusCode >= http.StatusBadRequest && a.StatusCode < http.StatusInternalServerError
-
-	switch {
-	case denied, ours && s.odd >= maxOdd && !s.c.isOpen():
-		// A client that has its stream learns why when it opens the next.
-		s.refuse(func(w http.ResponseWriter) {
-			responseHeader(w.Header(), a.Header)
-			w.WriteHeader(a.StatusCode)
-			_, _ = w.Write(a.head)
-		})
-
-		return errNoStream
-	case ours:
-		s.srv.ask("http_error")
-	default:
-		s.srv.suspect("not_ready")
-	}
-
-	return nil
 }

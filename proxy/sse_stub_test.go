@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -341,47 +340,44 @@ func (c *oldClient) initialize(t *testing.T, header ...string) {
 	c.request(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, header...)
 }
 
-// response waits for the response to a request.
-func (l *listening) response(t *testing.T, id int) (result string, code int, data map[string]any) {
+// take waits for an event.
+func (l *listening) take(t *testing.T) string {
 	t.Helper()
 
 	select {
 	case e := <-l.events:
-		var m struct {
-			ID     json.RawMessage
-			Result json.RawMessage
-			Error  *struct {
-				Code int
-				Data map[string]any
-			}
-		}
-
-		if err := json.Unmarshal([]byte(e), &m); err != nil || string(m.ID) != fmt.Sprint(id) {
-			t.Errorf("got %s, want a response to %d", e, id)
-		}
-
-		if m.Error != nil {
-			return "", m.Error.Code, m.Error.Data
-		}
-
-		return string(m.Result), 0, nil
+		return e
 	case err := <-l.ended:
-		t.Fatalf("the stream ended (%v), want a response to %d", err, id)
+		t.Fatalf("the stream ended: %v", err)
 	case <-time.After(10 * time.Second):
-		t.Fatalf("no response to %d", id)
+		t.Fatal("no event")
 	}
 
-	return "", 0, nil
+	return ""
 }
 
-// path returns the path of a reference.
-func pathOf(ref string) string {
-	u, err := url.Parse(ref)
-	if err != nil {
-		return err.Error()
+// response waits for the response to a request.
+func (l *listening) response(t *testing.T, id int) (result string, code int, data map[string]any) {
+	t.Helper()
+
+	var m struct {
+		ID     json.RawMessage
+		Result json.RawMessage
+		Error  *struct {
+			Code int
+			Data map[string]any
+		}
 	}
 
-	return u.Path
+	if e := l.take(t); json.Unmarshal([]byte(e), &m) != nil || string(m.ID) != fmt.Sprint(id) {
+		t.Errorf("got %s, want a response to %d", e, id)
+	}
+
+	if m.Error != nil {
+		return "", m.Error.Code, m.Error.Data
+	}
+
+	return string(m.Result), 0, nil
 }
 
 var errNotYet = errors.New("not yet")

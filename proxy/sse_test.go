@@ -3,6 +3,9 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -143,3 +146,113 @@ func TestOldEndpoints(t *testing.T) {
 }
 
 func port(host string) string { return host[strings.LastIndexByte(host, ':')+1:] }
+
+// TestOldAlone: without anybody who says when the backend is back, it is tried.
+func TestOldAlone(t *testing.T) {
+	r := oldRig(t, func(_ *Config, d *Deps, r *rig) {
+		d.Suspect = nil
+		r.blind = true
+	})
+	r.backend.start((&oldStub{}).process())
+
+	c := r.connect("/team/sse")
+	c.initialize(t)
+
+	for round := range 3 {
+		r.backend.kill()
+		c.request(callBody(10+round, "a"))
+
+		if round == 1 {
+			c.request(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":11}}`)
+		}
+
+		second := &oldStub{}
+		r.backend.start(second.process())
+
+		if round != 1 {
+			if result, code, _ := c.response(t, 10+round); code != 0 {
+				t.Error(result, code)
+			}
+		}
+	}
+
+	c.none(t)
+}
+
+// TestOldMoved: a session moves with the backend's address.
+func TestOldMoved(t *testing.T) {
+	r := oldRig(t)
+	r.backend.start((&oldStub{}).process())
+
+	c := r.connect("/team/sse")
+	c.initialize(t)
+	r.settled()
+
+	stub := &oldStub{}
+	other := httptest.NewServer(stub)
+
+	t.Cleanup(other.Close)
+
+	cfg := *r.proxy.config()
+	cfg.Servers = slices.Clone(cfg.Servers)
+
+	to, err := url.Parse(other.URL + "/new/sse")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cfg.Servers[0].Upstream = to
+
+	if err := r.proxy.Update(cfg); err != nil {
+		t.Fatal(err)
+	}
+
+	eventually(t, "the session is there", func() error {
+		if !slices.Contains(stub.got(), methodInitialized) {
+			return errNotYet
+		}
+
+		return nil
+	})
+	c.request(callBody(1, "a"))
+
+	if result, code, _ := c.response(t, 1); code != 0 {
+		t.Error(result, code)
+	}
+
+	// And it ends with the transport.
+	cfg.Servers = slices.Clone(cfg.Servers)
+	cfg.Servers[0].Transport = TransportStreamableHTTP
+
+	if err := r.proxy.Update(cfg); err != nil {
+		t.Fatal(err)
+	}
+
+	c.end(t)
+	eventually(t, "the backend's stream is gone", func() error {
+		if stub.open() != 0 {
+			return errNotYet
+		}
+
+		return nil
+	})
+}
+
+func FuzzMessageURL(f *testing.F) {
+	for _, ref := range []string{"message?sessionId=1", "/m", "//h/m", "http://h:1/m", "http://b:1/%2F?a", "?a", "", "\r\n", "http://b:1@h/"} {
+		f.Add(ref)
+	}
+
+	stream := &http.Request{URL: &url.URL{Scheme: "http", Host: "b:1", Path: "/team/sse"}, Host: "b:1"}
+
+	f.Fuzz(func(t *testing.T, ref string) {
+		to, err := messageURL(stream, ref)
+		if err != nil {
+			return
+		}
+
+		if to.Host != "b:1" || to.Scheme != "http" || to.User != nil || !strings.HasPrefix(to.RequestURI(), "/") {
+			t.Errorf("%q leads to %v", ref, to)
+		}
+	})
+}
