@@ -143,8 +143,14 @@ func (s *subscription) first(ctx, bound context.Context, a *answer) step {
 		switch {
 		case m == nil:
 		case m.method == methodAcknowledged:
-			return s.acknowledged(ctx, bound, &ev, m, events)
+			return s.acknowledged(ctx, &ev, m, func() bool {
+				defer func() { _ = a.Body.Close() }()
+
+				return s.read(ctx, bound, events, true)
+			})
 		case m.kind == kindResponse && s.tools && unserved(m):
+			_ = a.Body.Close()
+
 			return s.alone(ctx)
 		case m.kind == kindResponse:
 			x.outcome = outcomeOK
@@ -179,8 +185,9 @@ func single(data []byte) *message {
 }
 
 // acknowledged serves a subscription that the backend has acknowledged. Of a
-// changed tool list the client is told also where the backend didn't agree to.
-func (s *subscription) acknowledged(ctx, bound context.Context, ev *event, m *message, events *eventReader) step {
+// changed tool list the client is told also where the backend didn't agree to. read
+// reads what is left of the backend's stream.
+func (s *subscription) acknowledged(ctx context.Context, ev *event, m *message, read func() bool) step {
 	raw, filter := ev.raw, filterOf(acknowledgedFilter(ev.data, m))
 	s.silent = empty(filter)
 
@@ -196,7 +203,7 @@ func (s *subscription) acknowledged(ctx, bound context.Context, ev *event, m *me
 		raw, filter = ev.with(body), filterOf(acknowledgedFilter(body, edited))
 	}
 
-	return s.serve(ctx, raw, filter, func() bool { return s.read(ctx, bound, events, true) })
+	return s.serve(ctx, raw, filter, read)
 }
 
 // alone serves a subscription that the backend can't serve.
@@ -206,8 +213,7 @@ func (s *subscription) alone(ctx context.Context) step {
 	return s.serve(ctx, appendEvent(nil, "message", "", s.acknowledgement()), map[string]any{toolsChanged: true}, nil)
 }
 
-// serve acknowledges the subscription and serves it to its end. read reads what is
-// left of the backend's stream.
+// serve acknowledges the subscription and serves it to its end.
 func (s *subscription) serve(ctx context.Context, ack []byte, filter map[string]any, read func() bool) step {
 	x := s.x
 	x.outcome = outcomeOK

@@ -247,6 +247,21 @@ func (s *subscriptionStub) opened(t *testing.T, n int) {
 	})
 }
 
+// closed waits until n streams have ended.
+func (s *subscriptionStub) closed(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "the backend's stream is closed", func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+
+		if s.left != n {
+			return fmt.Errorf("%d are, want %d", s.left, n)
+		}
+
+		return nil
+	})
+}
+
 const toolsOnly = `{"toolsListChanged":true}`
 
 func tools(names ...string) (hints []ToolHints) {
@@ -550,8 +565,10 @@ func TestGracefulEndOfBackend(t *testing.T) {
 	l := r.subscribe("1", toolsOnly)
 	l.acked(t, "1")
 
-	first.send(`{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","_meta":{`+keySubscription+`:ID}}}`, "")
+	// What it leaves open is closed.
+	first.send(`{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","_meta":{` + keySubscription + `:ID}}}`)
 	first.opened(t, 2)
+	first.closed(t, 1)
 	first.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":ID}}`, "")
 	first.opened(t, 3)
 	first.send("") // ends without a word
@@ -779,16 +796,7 @@ func TestLeavingCancels(t *testing.T) {
 	l := r.subscribe("1", toolsOnly)
 	l.acked(t, "1")
 	l.cancel()
-	eventually(t, "the backend's stream is closed", func() error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-
-		if s.left != 1 {
-			return errors.New("it isn't")
-		}
-
-		return nil
-	})
+	s.closed(t, 1)
 
 	ctx, cancel := context.WithCancel(t.Context())
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -71,7 +72,7 @@ func TestModernErrors(t *testing.T) {
 		{400, -32602, "tool not found"},
 		{503, -32000, "session store is away"},
 	} {
-		t.Run(fmt.Sprint(e.code), func(t *testing.T) {
+		t.Run(strconv.Itoa(e.code), func(t *testing.T) {
 			body := fmt.Sprintf(`{"jsonrpc":"2.0", "id":1,"error":{"code":%d,"message":%q}}`, e.code, e.text)
 			s := &stub{handle: func(w http.ResponseWriter, _ *http.Request, m stubMessage) bool {
 				if m.Method != methodCall {
@@ -299,5 +300,4 @@ func TestModernWithoutStreams(t *testing.T) {
 			t.Errorf("%s: %d %v", method, g.status, g.header)
 		}
 	}
-
 }
