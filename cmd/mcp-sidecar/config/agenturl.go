@@ -84,8 +84,8 @@ func ParseAgentURL(s string) (*url.URL, error) {
 		return nil, errors.New("must not have a query: the refresh path is appended to it")
 	case u.Fragment != "" || strings.Contains(s, "#"):
 		return nil, errors.New("must not have a fragment")
-	case strings.ContainsAny(u.EscapedPath(), `%\`):
-		return nil, errors.New("must not have escapes in its path")
+	case !pathRE.MatchString(u.EscapedPath()):
+		return nil, errors.New("its path may have letters, digits and -._~ only")
 	}
 	prefix := strings.TrimRight(u.Path, "/")
 	if prefix != "" && path.Clean(prefix) != prefix {
@@ -107,6 +107,8 @@ func ParseAgentURL(s string) (*url.URL, error) {
 	}
 	return &url.URL{Scheme: u.Scheme, Host: host, Path: prefix}, nil
 }
+
+var pathRE = regexp.MustCompile(`^[A-Za-z0-9._~/-]*$`)
 
 // hostRE is a DNS name, or what looks like one.
 var hostRE = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?$`)
