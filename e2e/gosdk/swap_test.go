@@ -51,13 +51,22 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// revision is the newest with sessions, whose clients are told of changes on their
-// GET stream.
-const revision = "2025-11-25"
-
 // TestSwap kills the backend again and again under ten clients that call a tool
 // all the time. They list the tools when they are told of new ones.
 func TestSwap(t *testing.T) {
+	for name, protocol := range map[string]string{
+		"sessions": "2025-11-25", // told on the GET stream
+		"newest":   "",           // told on a stream that the client asks for
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSwap(t, protocol)
+		})
+	}
+}
+
+func testSwap(t *testing.T, protocol string) {
+	t.Helper()
 	backend, sidecar := proc.ReserveAddr(t), proc.ReserveAddr(t)
 	start := func(version string) *proc.Process {
 		p := proc.Start(t, filepath.Join(bin, "testbackend"), "-listen", backend, "-version", version)
@@ -74,7 +83,7 @@ func TestSwap(t *testing.T) {
 	var wg sync.WaitGroup
 	clients := make([]*client, 10)
 	for i := range clients {
-		clients[i] = connect(t, "http://"+sidecar+"/mcp")
+		clients[i] = connect(t, "http://"+sidecar+"/mcp", protocol)
 	}
 	for i, c := range clients {
 		wg.Go(func() { c.work(ctx, i) })
@@ -127,6 +136,9 @@ func TestSwap(t *testing.T) {
 		if n := c.told.Load(); n != told {
 			t.Errorf("client %d was told %d times of new tools, want %d", i, n, told)
 		}
+		if err := c.session.Close(); err != nil {
+			t.Errorf("closing client %d: %v", i, err)
+		}
 	}
 }
 
@@ -138,18 +150,18 @@ type client struct {
 	tools              atomic.Pointer[[]string]
 }
 
-func connect(t *testing.T, url string) *client {
+func connect(t *testing.T, url, protocol string) *client {
 	t.Helper()
 	c := &client{}
 	sdk := mcp.NewClient(&mcp.Implementation{Name: "gosdk", Version: "1"}, &mcp.ClientOptions{
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c.told.Add(1) },
 	})
 	session, err := sdk.Connect(context.WithoutCancel(t.Context()), &mcp.StreamableClientTransport{Endpoint: url},
-		&mcp.ClientSessionOptions{ProtocolVersion: revision})
+		&mcp.ClientSessionOptions{ProtocolVersion: protocol})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = session.Close() })
+	t.Cleanup(func() { _ = session.Close() }) // again, which is harmless
 	c.session = session
 	return c
 }
