@@ -1,9 +1,13 @@
 package charttest
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,54 +21,73 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workloads renders every value set that has a pod.
-func workloads(t *testing.T, test func(t *testing.T, all objects)) {
-	t.Helper()
-	for name, file := range valueSets(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			all := render(t, rendering{values: []string{file}})
-			if !has[*appsv1.Deployment](all) {
-				if name != "monitoring" {
-					t.Error("there is no Deployment")
-				}
-				return
-			}
-			test(t, all)
-		})
+// rendered are the objects of every value set.
+var rendered = sync.OnceValues(func() (map[string]objects, error) {
+	all := map[string]objects{}
+	files, err := filepath.Glob(filepath.Join(chartDir, "mcp-sidecar", "ci", "*-values.yaml"))
+	if err != nil {
+		return nil, err
 	}
+	for _, file := range files {
+		manifests, err := rendering{values: []string{file}}.template(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		if all[strings.TrimSuffix(filepath.Base(file), "-values.yaml")], err = decode(manifests); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+})
+
+// workloads returns the objects of every value set that has a pod. They must not be changed.
+func workloads(t *testing.T) map[string]objects {
+	t.Helper()
+	all, err := rendered()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = maps.Clone(all)
+	maps.DeleteFunc(all, func(_ string, o objects) bool { return !has[*appsv1.Deployment](o) })
+	if len(all) < 4 {
+		t.Fatalf("only %d value sets have a pod", len(all))
+	}
+	return all
 }
 
 func TestPodHardening(t *testing.T) {
 	t.Parallel()
-	workloads(t, func(t *testing.T, all objects) {
-		spec := pod(t, all).Spec
-		c := sidecarOf(t, spec)
-		s := c.SecurityContext
-		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 ||
-			s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
-			s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || *s.Privileged ||
-			!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 ||
-			s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-			t.Errorf("security context: %+v", s)
-		}
-		if c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
-			t.Errorf("terminationMessagePolicy is %q", c.TerminationMessagePolicy)
-		}
-		if spec.AutomountServiceAccountToken == nil {
-			t.Error("automountServiceAccountToken isn't set")
-		}
-		for _, e := range c.Env {
-			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-				t.Errorf("%s is a Secret in the environment", e.Name)
+	for name, all := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := pod(t, all).Spec
+			c := sidecarOf(t, spec)
+			s := c.SecurityContext
+			if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 ||
+				s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+				s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || *s.Privileged ||
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 ||
+				s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+				t.Errorf("security context: %+v", s)
 			}
-		}
-		for _, m := range c.VolumeMounts {
-			if writable := m.Name == "mcp-sidecar-state"; !writable && !m.ReadOnly {
-				t.Errorf("%s is mounted writable", m.Name)
+			if c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+				t.Errorf("terminationMessagePolicy is %q", c.TerminationMessagePolicy)
 			}
-		}
-	})
+			if spec.AutomountServiceAccountToken == nil {
+				t.Error("automountServiceAccountToken isn't set")
+			}
+			for _, e := range c.Env {
+				if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+					t.Errorf("%s is a Secret in the environment", e.Name)
+				}
+			}
+			for _, m := range c.VolumeMounts {
+				if writable := m.Name == "mcp-sidecar-state"; !writable && !m.ReadOnly {
+					t.Errorf("%s is mounted writable", m.Name)
+				}
+			}
+		})
+	}
 	if *pod(t, render(t, rendering{})).Spec.AutomountServiceAccountToken {
 		t.Error("the pod has a service account token by default")
 	}
@@ -73,62 +96,68 @@ func TestPodHardening(t *testing.T) {
 // What is read again on change must be mounted as a directory: a subPath mount never sees a change.
 func TestMountsAreDirectories(t *testing.T) {
 	t.Parallel()
-	workloads(t, func(t *testing.T, all objects) {
-		spec := pod(t, all).Spec
-		c := sidecarOf(t, spec)
-		volumes := map[string]corev1.Volume{}
-		for _, v := range spec.Volumes {
-			if _, ok := volumes[v.Name]; ok {
-				t.Errorf("volume %s is there twice", v.Name)
+	for name, all := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := pod(t, all).Spec
+			c := sidecarOf(t, spec)
+			volumes := map[string]corev1.Volume{}
+			for _, v := range spec.Volumes {
+				if _, ok := volumes[v.Name]; ok {
+					t.Errorf("volume %s is there twice", v.Name)
+				}
+				volumes[v.Name] = v
 			}
-			volumes[v.Name] = v
-		}
-		for _, m := range c.VolumeMounts {
-			if m.SubPath != "" || m.SubPathExpr != "" {
-				t.Errorf("%s is mounted by subPath", m.Name)
+			for _, m := range c.VolumeMounts {
+				if m.SubPath != "" || m.SubPathExpr != "" {
+					t.Errorf("%s is mounted by subPath", m.Name)
+				}
+				if _, ok := volumes[m.Name]; !ok {
+					t.Errorf("there is no volume %s", m.Name)
+				}
 			}
-			if _, ok := volumes[m.Name]; !ok {
-				t.Errorf("there is no volume %s", m.Name)
+			for _, arg := range c.Args {
+				flag, file, ok := strings.Cut(arg, "=/")
+				if !ok {
+					continue
+				}
+				if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix("/"+file, m.MountPath+"/") }) {
+					t.Errorf("%s names /%s, which is in no volume", flag, file)
+				}
 			}
-		}
-		for _, arg := range c.Args {
-			flag, file, ok := strings.Cut(arg, "=/")
-			if !ok {
-				continue
+			if c := volumes["mcp-sidecar-config"]; c.ConfigMap == nil || c.ConfigMap.Name != find[*corev1.ConfigMap](t, all, "-config").Name {
+				t.Errorf("volume of the configuration: %+v", c)
 			}
-			if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix("/"+file, m.MountPath+"/") }) {
-				t.Errorf("%s names /%s, which is in no volume", flag, file)
-			}
-		}
-		if c := volumes["mcp-sidecar-config"]; c.ConfigMap == nil || c.ConfigMap.Name != find[*corev1.ConfigMap](t, all, "-config").Name {
-			t.Errorf("volume of the configuration: %+v", c)
-		}
-	})
+		})
+	}
 }
 
 // The probes ask for different things, none of them of the backend, and at an address that the sidecar listens on.
 func TestProbes(t *testing.T) {
 	t.Parallel()
-	workloads(t, func(t *testing.T, all objects) {
-		c := sidecarOf(t, pod(t, all).Spec)
-		ops := port(t, c, "mcp-ops")
-		for path, p := range map[string]*corev1.Probe{"/startupz": c.StartupProbe, "/livez": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
-			if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != path || p.HTTPGet.Port != intstr.FromInt32(ops) || p.HTTPGet.Host != "" {
-				t.Errorf("probe of %s: %+v", path, p)
+	for name, all := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := sidecarOf(t, pod(t, all).Spec)
+			ops := port(t, c, "mcp-ops")
+			for path, p := range map[string]*corev1.Probe{"/startupz": c.StartupProbe, "/livez": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
+				if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != path || p.HTTPGet.Port != intstr.FromInt32(ops) || p.HTTPGet.Host != "" {
+					t.Errorf("probe of %s: %+v", path, p)
+				}
 			}
-		}
-		if want := fmt.Sprintf("--ops-listen=[$(POD_IP)]:%d", ops); !slices.Contains(c.Args, want) {
-			t.Errorf("no %s in %q", want, c.Args)
-		}
-		if want := fmt.Sprintf("--listen=:%d", port(t, c, "mcp-sidecar")); !slices.Contains(c.Args, want) {
-			t.Errorf("no %s in %q", want, c.Args)
-		}
-		// A busy process must not be restarted before it is out of the Service.
-		ready := c.ReadinessProbe.PeriodSeconds * c.ReadinessProbe.FailureThreshold
-		if live := c.LivenessProbe.PeriodSeconds * c.LivenessProbe.FailureThreshold; live <= ready {
-			t.Errorf("liveness fails after %d s, readiness after %d s", live, ready)
-		}
-	})
+			if want := fmt.Sprintf("--ops-listen=[$(POD_IP)]:%d", ops); !slices.Contains(c.Args, want) {
+				t.Errorf("no %s in %q", want, c.Args)
+			}
+			if want := fmt.Sprintf("--listen=:%d", port(t, c, "mcp-sidecar")); !slices.Contains(c.Args, want) {
+				t.Errorf("no %s in %q", want, c.Args)
+			}
+			// A busy process must not be restarted before it is out of the Service.
+			ready := c.ReadinessProbe.PeriodSeconds * c.ReadinessProbe.FailureThreshold
+			if live := c.LivenessProbe.PeriodSeconds * c.LivenessProbe.FailureThreshold; live <= ready {
+				t.Errorf("liveness fails after %d s, readiness after %d s", live, ready)
+			}
+		})
+	}
 }
 
 // The backend starts after the sidecar's startup probe, and ends before the sidecar. The sidecar must not wait for it, nor the
@@ -163,46 +192,49 @@ func TestNoDeadlock(t *testing.T) {
 // No call is lost at a rollout: the next pod is ready first, the backend goes on until nobody calls, and there is time to finish.
 func TestRollout(t *testing.T) {
 	t.Parallel()
-	workloads(t, func(t *testing.T, all objects) {
-		d := find[*appsv1.Deployment](t, all, "")
-		spec := d.Spec.Template.Spec
-		c := sidecarOf(t, spec)
-		admin := ""
-		for _, a := range c.Args {
-			if rest, ok := strings.CutPrefix(a, "--admin-listen="); ok {
-				admin = rest
+	for name, all := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := find[*appsv1.Deployment](t, all, "")
+			spec := d.Spec.Template.Spec
+			c := sidecarOf(t, spec)
+			admin := ""
+			for _, a := range c.Args {
+				if rest, ok := strings.CutPrefix(a, "--admin-listen="); ok {
+					admin = rest
+				}
 			}
-		}
-		if !strings.HasPrefix(admin, "127.0.0.1:") {
-			t.Errorf("the admin API listens on %q", admin)
-		}
-		want := []string{"mcp-sidecar", "quiesce", "--admin=http://" + admin}
-		if h := c.Lifecycle; h == nil || h.PreStop == nil || h.PreStop.Exec == nil || !slices.Equal(h.PreStop.Exec.Command, want) {
-			t.Errorf("preStop: %+v", h)
-		}
-		need := drain(t, all)
-		for _, b := range spec.Containers {
-			if b.Name != "backend" {
-				continue
+			if !strings.HasPrefix(admin, "127.0.0.1:") {
+				t.Errorf("the admin API listens on %q", admin)
 			}
-			if b.Lifecycle == nil || b.Lifecycle.PreStop == nil || b.Lifecycle.PreStop.Sleep == nil {
-				t.Fatalf("the backend ends at once: %+v", b.Lifecycle)
+			want := []string{"mcp-sidecar", "quiesce", "--admin=http://" + admin}
+			if h := c.Lifecycle; h == nil || h.PreStop == nil || h.PreStop.Exec == nil || !slices.Equal(h.PreStop.Exec.Command, want) {
+				t.Errorf("preStop: %+v", h)
 			}
-			need += b.Lifecycle.PreStop.Sleep.Seconds
-		}
-		if grace := *spec.TerminationGracePeriodSeconds; grace <= need+15 {
-			t.Errorf("terminationGracePeriodSeconds is %d, and draining takes %d s", grace, need)
-		}
-		if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
-			if d.Spec.Strategy.RollingUpdate != nil {
-				t.Error("strategy Recreate with rollingUpdate")
+			need := drain(t, all)
+			for _, b := range spec.Containers {
+				if b.Name != "backend" {
+					continue
+				}
+				if b.Lifecycle == nil || b.Lifecycle.PreStop == nil || b.Lifecycle.PreStop.Sleep == nil {
+					t.Fatalf("the backend ends at once: %+v", b.Lifecycle)
+				}
+				need += b.Lifecycle.PreStop.Sleep.Seconds
 			}
-			return
-		}
-		if r := d.Spec.Strategy.RollingUpdate; r == nil || r.MaxUnavailable.String() != "0" || r.MaxSurge == nil || r.MaxSurge.String() == "0" {
-			t.Errorf("rolling update: %+v", r)
-		}
-	})
+			if grace := *spec.TerminationGracePeriodSeconds; grace <= need+15 {
+				t.Errorf("terminationGracePeriodSeconds is %d, and draining takes %d s", grace, need)
+			}
+			if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+				if d.Spec.Strategy.RollingUpdate != nil {
+					t.Error("strategy Recreate with rollingUpdate")
+				}
+				return
+			}
+			if r := d.Spec.Strategy.RollingUpdate; r == nil || r.MaxUnavailable.String() != "0" || r.MaxSurge == nil || r.MaxSurge.String() == "0" {
+				t.Errorf("rolling update: %+v", r)
+			}
+		})
+	}
 	old := pod(t, render(t, rendering{version: "1.29.0"})).Spec.Containers[0].Lifecycle.PreStop
 	if old.Sleep != nil || old.Exec == nil {
 		t.Errorf("Kubernetes 1.29 has no sleep action, and preStop is %+v", old)
@@ -246,30 +278,33 @@ func port(t *testing.T, c corev1.Container, name string) int32 {
 // Port names of native sidecars aren't known everywhere: Services and policies use numbers.
 func TestPortsAreNumbers(t *testing.T) {
 	t.Parallel()
-	workloads(t, func(t *testing.T, all objects) {
-		c := sidecarOf(t, pod(t, all).Spec)
-		for _, o := range all {
-			switch o := o.(type) {
-			case *corev1.Service:
-				for _, p := range o.Spec.Ports {
-					if p.TargetPort.Type != intstr.Int || !slices.ContainsFunc(c.Ports, func(cp corev1.ContainerPort) bool { return cp.ContainerPort == p.TargetPort.IntVal }) {
-						t.Errorf("Service %s: target port %s", o.Name, p.TargetPort.String())
+	for name, all := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := sidecarOf(t, pod(t, all).Spec)
+			for _, o := range all {
+				switch o := o.(type) {
+				case *corev1.Service:
+					for _, p := range o.Spec.Ports {
+						if p.TargetPort.Type != intstr.Int || !slices.ContainsFunc(c.Ports, func(cp corev1.ContainerPort) bool { return cp.ContainerPort == p.TargetPort.IntVal }) {
+							t.Errorf("Service %s: target port %s", o.Name, p.TargetPort.String())
+						}
+						if admin := strings.HasSuffix(o.Name, "-metrics"); !admin && p.TargetPort.IntVal == port(t, c, "mcp-ops") {
+							t.Errorf("Service %s exposes the ops port", o.Name)
+						}
 					}
-					if admin := strings.HasSuffix(o.Name, "-metrics"); !admin && p.TargetPort.IntVal == port(t, c, "mcp-ops") {
-						t.Errorf("Service %s exposes the ops port", o.Name)
-					}
-				}
-			case *networkingv1.NetworkPolicy:
-				for _, rule := range o.Spec.Ingress {
-					for _, p := range rule.Ports {
-						if p.Port.Type != intstr.Int {
-							t.Errorf("network policy: port %s", p.Port.String())
+				case *networkingv1.NetworkPolicy:
+					for _, rule := range o.Spec.Ingress {
+						for _, p := range rule.Ports {
+							if p.Port.Type != intstr.Int {
+								t.Errorf("network policy: port %s", p.Port.String())
+							}
 						}
 					}
 				}
 			}
-		}
-	})
+		})
+	}
 }
 
 // What is selected is there: labels of the pod, names of ports.

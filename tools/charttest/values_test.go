@@ -2,6 +2,9 @@ package charttest
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 	"github.com/mcp-sidecar/mcp-sidecar/e2e/proc"
 	"github.com/mcp-sidecar/mcp-sidecar/tools/charttest/binary"
 )
@@ -72,28 +74,34 @@ func TestRefusedValues(t *testing.T) {
 // The sidecar takes the configuration of every value set.
 func TestSidecarAcceptsConfiguration(t *testing.T) {
 	t.Parallel()
-	sidecar := binary.Build(t, repository)
-	workloads(t, func(t *testing.T, all objects) {
-		text := find[*corev1.ConfigMap](t, all, "-config").Data["config.yaml"]
-		root := t.TempDir()
-		for _, file := range regexp.MustCompile(`/etc/mcp-sidecar/secrets/\S+`).FindAllString(text, -1) {
-			if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o700); err != nil {
+	sidecar, err := binary.Build(t.Context(), repository, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, all := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := find[*corev1.ConfigMap](t, all, "-config").Data["config.yaml"]
+			root := t.TempDir()
+			for _, file := range regexp.MustCompile(`/etc/mcp-sidecar/secrets/\S+`).FindAllString(text, -1) {
+				if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(root, file), []byte("x\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text = strings.ReplaceAll(text, "/etc/mcp-sidecar/", root+"/etc/mcp-sidecar/")
+			file := filepath.Join(root, "config.yaml")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(root, file), []byte("x\n"), 0o600); err != nil {
-				t.Fatal(err)
+			p := proc.Start(t, sidecar, "check", "--config", file)
+			if code := p.Wait(); code != 0 {
+				t.Errorf("exit code %d\n%s\n%s", code, p.Output(), text)
 			}
-		}
-		text = strings.ReplaceAll(text, "/etc/mcp-sidecar/", root+"/etc/mcp-sidecar/")
-		file := filepath.Join(root, "config.yaml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		p := proc.Start(t, sidecar, "check", "--config", file)
-		if code := p.Wait(); code != 0 {
-			t.Errorf("exit code %d\n%s\n%s", code, p.Output(), text)
-		}
-	})
+		})
+	}
 }
 
 // chartOwned are the settings that the chart makes itself, from other values or for good.
@@ -140,12 +148,12 @@ func TestSchemaKnowsConfiguration(t *testing.T) {
 		return o.Properties[property]
 	}
 	for name, pair := range map[string][2][]string{
-		"config":                  {properties(schema.Definitions["config"], chartOwned()...), keys(config.Config{})},
-		"config.servers":          {properties(schema.Definitions["server"]), keys(config.Server{})},
-		"config.servers.probe":    {properties(nested("server", "probe")), keys(config.Probe{})},
-		"config.servers.identity": {properties(nested("server", "identity")), keys(config.Identity{})},
-		"config.agentServers":     {properties(schema.Definitions["agentServer"]), keys(config.AgentServer{})},
-		"config.conversations":    {properties(schema.Definitions["conversation"]), keys(config.Conversation{})},
+		"config":                  {properties(schema.Definitions["config"], chartOwned()...), keys(t, "Config")},
+		"config.servers":          {properties(schema.Definitions["server"]), keys(t, "Server")},
+		"config.servers.probe":    {properties(nested("server", "probe")), keys(t, "Probe")},
+		"config.servers.identity": {properties(nested("server", "identity")), keys(t, "Identity")},
+		"config.agentServers":     {properties(schema.Definitions["agentServer"]), keys(t, "AgentServer")},
+		"config.conversations":    {properties(schema.Definitions["conversation"]), keys(t, "Conversation")},
 	} {
 		if got, want := pair[0], pair[1]; !slices.Equal(got, want) {
 			t.Errorf("%s: charts/mcp-sidecar-lib/values.schema.json has the keys\n%q\nand the sidecar's configuration\n%q", name, got, want)
@@ -153,14 +161,48 @@ func TestSchemaKnowsConfiguration(t *testing.T) {
 	}
 }
 
-// keys returns the YAML keys of a struct.
-func keys(v any) []string {
+// keys returns the YAML keys of a type of the sidecar's configuration. It reads the source, so that this module doesn't have
+// the sidecar's dependencies.
+func keys(t *testing.T, name string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(repository, "cmd/mcp-sidecar/config/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all []string
-	for field := range reflect.TypeOf(v).Fields() {
-		if key, _, _ := strings.Cut(field.Tag.Get("yaml"), ","); key != "" && key != "-" {
-			all = append(all, key)
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
 		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name != name {
+				return true
+			}
+			if typ, ok := spec.Type.(*ast.StructType); ok {
+				for _, field := range typ.Fields.List {
+					all = append(all, key(field)...)
+				}
+			}
+			return false
+		})
+	}
+	if len(all) == 0 {
+		t.Fatalf("the configuration has no type %s", name)
 	}
 	slices.Sort(all)
 	return all
+}
+
+// key returns the YAML key of a field, if it has one.
+func key(field *ast.Field) []string {
+	if field.Tag == nil {
+		return nil
+	}
+	tag, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("yaml"), ",")
+	if tag == "" || tag == "-" {
+		return nil
+	}
+	return []string{tag}
 }

@@ -2,19 +2,19 @@
 package binary
 
 import (
+	"context"
+	"fmt"
 	"os/exec"
 	"path/filepath"
-	"testing"
 )
 
-// Build builds the command mcp-sidecar from the repository's root and returns its path, which is gone after the test.
-func Build(tb testing.TB, repository string) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "mcp-sidecar")
-	cmd := exec.CommandContext(tb.Context(), "go", "build", "-o", path, "./cmd/mcp-sidecar")
-	cmd.Dir = repository
+// Build builds the command mcp-sidecar into a directory, from the repository at root, and returns its path.
+func Build(ctx context.Context, root, dir string) (string, error) {
+	path := filepath.Join(dir, "mcp-sidecar")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/mcp-sidecar")
+	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		tb.Fatalf("building the sidecar: %v\n%s", err, out)
+		return "", fmt.Errorf("building the sidecar: %w\n%s", err, out)
 	}
-	return path
+	return path, nil
 }

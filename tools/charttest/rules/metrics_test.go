@@ -29,6 +29,10 @@ type exposed map[string]map[string]map[string]bool
 func scrape(t *testing.T) exposed {
 	t.Helper()
 	dir := t.TempDir()
+	sidecar, err := binary.Build(t.Context(), repository, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(dir, "config.yaml")
 	away := proc.ReserveAddr(t)
 	text := strings.ReplaceAll(`servers:
@@ -42,7 +46,7 @@ agentServers:
 		t.Fatal(err)
 	}
 	ops := proc.ReserveAddr(t)
-	proc.Start(t, binary.Build(t, repository), "run", "--config", file, "--state", filepath.Join(dir, "state.db"),
+	proc.Start(t, sidecar, "run", "--config", file, "--state", filepath.Join(dir, "state.db"),
 		"--listen", proc.ReserveAddr(t), "--admin-listen", proc.ReserveAddr(t), "--ops-listen", ops)
 	proc.Eventually(t, "the sidecar to be ready without a backend", func() bool {
 		status, _ := get(t, "http://"+ops+"/readyz")
