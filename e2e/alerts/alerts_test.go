@@ -21,6 +21,9 @@ import (
 // The commands that TestMain builds.
 var sidecarPath, backendPath string
 
+// id is a conversation.
+const id = "c0ffee00-0000-4000-8000-000000000001"
+
 func TestMain(m *testing.M) {
 	code, err := run(m)
 	if err != nil {
@@ -44,18 +47,6 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-func TestAlerts(t *testing.T) {
-	s := startStack(t)
-	t.Run("pages", func(t *testing.T) {
-		t.Parallel()
-		pages(t, s)
-	})
-	t.Run("rollout", func(t *testing.T) {
-		t.Parallel()
-		rollout(t, s)
-	})
-}
-
 // sessionKey writes a key that pods share.
 func sessionKey(t *testing.T) string {
 	t.Helper()
@@ -67,9 +58,9 @@ func sessionKey(t *testing.T) string {
 }
 
 // Somebody is paged for a conversation that can't be refreshed, and for a backend that is gone, and told when it is over.
-func pages(t *testing.T, s *stack) {
-	const namespace, id = "broken", "c0ffee00-0000-4000-8000-000000000001"
-	agents, p := startAgents(t), newPod(t, namespace, "only")
+func TestPages(t *testing.T) {
+	t.Parallel()
+	s, agents, p := startStack(t), startAgents(t), newPod(t, "only")
 	p.startSidecar(agents.url, sessionKey(t))
 	s.scrape(p, true)
 	p.startBackend("v1")
@@ -82,24 +73,25 @@ func pages(t *testing.T, s *stack) {
 	agents.refuses.Store(true)
 	p.backend.Kill()
 	p.startBackend("v2")
-	s.await(t, "firing", "McpSidecarConversationsStale", namespace)
-	s.await(t, "firing", "McpSidecarRefreshFailing", namespace)
+	s.await(t, "firing", "McpSidecarConversationsStale")
+	s.await(t, "firing", "McpSidecarRefreshFailing")
 	agents.refuses.Store(false)
-	s.await(t, "resolved", "McpSidecarConversationsStale", namespace)
+	s.await(t, "resolved", "McpSidecarConversationsStale")
 	if !offers(conversation, "v2") {
 		t.Errorf("the alert was resolved, and the conversation offers %v", names(conversation))
 	}
 
 	p.backend.Kill()
-	s.await(t, "firing", "McpSidecarBackendDown", namespace)
+	s.await(t, "firing", "McpSidecarBackendDown")
 	p.startBackend("v2")
-	s.await(t, "resolved", "McpSidecarBackendDown", namespace)
+	s.await(t, "resolved", "McpSidecarBackendDown")
 }
 
 // A rollout is silent: the next pod comes, the old one quiesces, loses its backend, and stays for a while before it ends.
-func rollout(t *testing.T, s *stack) {
-	const namespace, id = "rollout", "c0ffee00-0000-4000-8000-000000000002"
-	agents, before, after := startAgents(t), newPod(t, namespace, "before"), newPod(t, namespace, "after")
+func TestRolloutIsSilent(t *testing.T) {
+	t.Parallel()
+	s, agents := startStack(t), startAgents(t)
+	before, after := newPod(t, "before"), newPod(t, "after")
 	key := sessionKey(t)
 	before.startSidecar(agents.url, key)
 	s.scrape(before, true)
@@ -129,7 +121,7 @@ func rollout(t *testing.T, s *stack) {
 	eventually(t, "the conversation to have the new tools", func() bool { return offers(conversation, "v2") })
 	s.watch(t, 15*time.Second)
 
-	for _, p := range s.pagesOf(namespace) {
+	for _, p := range s.paged() {
 		t.Errorf("somebody was paged: %v", p)
 	}
 	for _, alert := range s.query(t, `count by (alertname, pod) (count_over_time(ALERTS{pod="before"}[10m]))`) {

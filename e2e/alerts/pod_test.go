@@ -21,7 +21,7 @@ import (
 // pod is a backend with its sidecar.
 type pod struct {
 	t                  *testing.T
-	namespace, name    string
+	name               string
 	listen, ops, admin string // addresses of the sidecar
 	upstream           string // address of the backend
 	sidecar, backend   *proc.Process
@@ -29,10 +29,10 @@ type pod struct {
 }
 
 // newPod reserves the addresses of a pod in which nothing runs yet.
-func newPod(t *testing.T, namespace, name string) *pod {
+func newPod(t *testing.T, name string) *pod {
 	t.Helper()
 	p := &pod{
-		t: t, namespace: namespace, name: name, upstream: proc.ReserveAddr(t),
+		t: t, name: name, upstream: proc.ReserveAddr(t),
 		listen: proc.ReserveAddr(t), ops: proc.ReserveAddr(t), admin: proc.ReserveAddr(t),
 	}
 	var err error

@@ -53,7 +53,7 @@ func startStack(t *testing.T) *stack {
 	manager := proc.ReserveAddr(t)
 	write(t, filepath.Join(dir, "alertmanager.yaml"), fmt.Sprintf(`route:
   receiver: webhook
-  group_by: [alertname, namespace]
+  group_by: [alertname]
   group_wait: 0s
   group_interval: 1s
   repeat_interval: 1h
@@ -150,7 +150,7 @@ func (s *stack) writeTargets() {
 	list := []target{}
 	for p, on := range s.scraped {
 		if on {
-			list = append(list, target{[]string{p.ops}, map[string]string{"namespace": p.namespace, "pod": p.name}})
+			list = append(list, target{[]string{p.ops}, map[string]string{"namespace": "ns", "pod": p.name}})
 		}
 	}
 	b, err := json.Marshal(list)
@@ -163,20 +163,20 @@ func (s *stack) writeTargets() {
 	}
 }
 
-// pagesOf returns the pages about a namespace.
-func (s *stack) pagesOf(namespace string) []page {
+// paged returns the pages about sidecars.
+func (s *stack) paged() []page {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.pages), func(p page) bool {
-		return p.Labels["namespace"] != namespace
+		return p.Labels["alertname"] == "McpSidecarAbsent" // while none has started
 	})
 }
 
 // await waits for a page.
-func (s *stack) await(t *testing.T, status, alert, namespace string) {
+func (s *stack) await(t *testing.T, status, alert string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s of %s: %s", alert, namespace, status), func() bool {
-		return slices.ContainsFunc(s.pagesOf(namespace), func(p page) bool { return p.Status == status && p.Labels["alertname"] == alert })
+	eventually(t, alert+" to be "+status, func() bool {
+		return slices.ContainsFunc(s.paged(), func(p page) bool { return p.Status == status && p.Labels["alertname"] == alert })
 	})
 }
 
