@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -224,5 +226,56 @@ func TestJSONIsUntouched(t *testing.T) {
 		if c.body != request {
 			t.Errorf("sent %q", c.body)
 		}
+	}
+}
+
+// TestAnswerWithoutAWord: a server that is told to stop may end the requests that
+// it has with a success that says nothing. For the client that is no answer.
+func TestAnswerWithoutAWord(t *testing.T) {
+	for name, c := range map[string]struct {
+		tool  ToolHints
+		body  string
+		again bool
+	}{
+		"acts":    {ToolHints{Name: "slow"}, "", false},
+		"reads":   {ToolHints{Name: "slow", ReadOnly: true}, "", true},
+		"a blank": {ToolHints{Name: "slow"}, "\n", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tries atomic.Int64
+
+			s := &stub{handle: func(w http.ResponseWriter, _ *http.Request, m stubMessage) bool {
+				if m.Params.Name != "slow" && m.Method != methodProgress || tries.Add(1) > 1 {
+					return false
+				}
+
+				_, _ = io.WriteString(w, c.body)
+
+				return true
+			}}
+			r := newRig(t)
+			r.backend.start(process{handler: s, tools: []ToolHints{c.tool}})
+
+			id := r.initialize()
+			r.settled()
+
+			g := r.post(id, callBody(8, "slow"))
+			got, result, code, data := g.rpc(t)
+
+			if c.again != strings.Contains(string(result), "ran") || g.status != 200 || got != "8" {
+				t.Errorf("%d %s", g.status, g.body)
+			}
+
+			if !c.again && (code != CodeInterrupted || data["mayHaveExecuted"] != true) {
+				t.Errorf("no error that it may have run: %s", g.body)
+			}
+
+			// What wants no answer has one.
+			tries.Store(0)
+
+			if g := r.post(id, `{"jsonrpc":"2.0","method":"`+methodProgress+`"}`); g.status != 200 || g.body != c.body {
+				t.Errorf("%d %s", g.status, g.body)
+			}
+		})
 	}
 }

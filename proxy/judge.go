@@ -146,8 +146,12 @@ func (x *exchange) judge(ctx context.Context, resp *http.Response, t target) ste
 		}
 	}
 
-	if notMCP(a, isRPC) || x.init && notReady(a, isRPC) {
+	switch {
+	case notMCP(a, isRPC) || x.init && notReady(a, isRPC) || x.requests > 0 && noEndpoint(a, isRPC):
 		return x.unavailable(ctx, a)
+	case x.requests > 0 && a.nothing():
+		x.srv.ask("http_error")
+		return x.repeat(ReasonInterrupted)
 	}
 
 	if resp.StatusCode < http.StatusBadRequest {
@@ -171,11 +175,27 @@ func notReady(a *answer, isRPC bool) bool {
 		!isRPC && (a.StatusCode == http.StatusNotFound || a.StatusCode == http.StatusOK)
 }
 
+// noEndpoint reports whether an answer to a request outside of sessions says that
+// there is nothing at the endpoint: whoever answers is still starting, as a rule.
+// Nothing ran. Within a session that is a loss.
+func noEndpoint(a *answer, isRPC bool) bool {
+	return a.StatusCode == http.StatusNotFound && !isRPC && !namesSession(a.head)
+}
+
+// nothing reports whether the answer is a success without a word of what came of
+// the request: so servers end the requests that they had when they are told to
+// stop.
+func (a *answer) nothing() bool {
+	return a.StatusCode == http.StatusOK && a.plain && a.whole && len(bytes.TrimSpace(a.head)) == 0
+}
+
 // unavailable decides after an answer of which no client could make sense. The
 // backend may be starting, or what is before it may not find it.
 func (x *exchange) unavailable(ctx context.Context, a *answer) step {
+	absent := a.StatusCode == http.StatusNotFound
+
 	switch {
-	case x.init || a.StatusCode > http.StatusInternalServerError:
+	case x.init || absent || a.StatusCode > http.StatusInternalServerError:
 		x.srv.suspect("not_ready")
 	default:
 		x.srv.ask("http_error") // perhaps this one request is too much for it
@@ -185,7 +205,7 @@ func (x *exchange) unavailable(ctx context.Context, a *answer) step {
 		x.odd++ // it was said to be there
 	}
 
-	switch repeatable := x.init || x.requests > 0 && x.onlyReads() && a.StatusCode > http.StatusInternalServerError; {
+	switch repeatable := x.init || absent || x.requests > 0 && x.onlyReads() && a.StatusCode > http.StatusInternalServerError; {
 	case repeatable && x.odd < maxOdd:
 		return again
 	case a.StatusCode < http.StatusInternalServerError, modern(&x.env.messages[0]):

@@ -301,3 +301,34 @@ func TestModernWithoutStreams(t *testing.T) {
 		}
 	}
 }
+
+// TestModernWhileStarting: a server that isn't complete yet may have nothing at
+// its endpoint. Requests wait for it, also those that must not run twice; where
+// there is never anything, the client learns so.
+func TestModernWhileStarting(t *testing.T) {
+	for times, status := range map[int64]int{maxOdd - 1: http.StatusOK, 100: http.StatusNotFound} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			var tries atomic.Int64
+
+			r := newRig(t)
+			r.backend.start(process{handler: &stub{sessionless: true, handle: func(w http.ResponseWriter, _ *http.Request, m stubMessage) bool {
+				if m.Method != methodCall || tries.Add(1) > times {
+					return false
+				}
+
+				http.Error(w, "starting", http.StatusNotFound)
+
+				return true
+			}}})
+
+			g := r.modern("1", methodCall, `"name":"a"`)
+			if g.status != status || strings.Contains(g.body, "ran a") != (status == http.StatusOK) {
+				t.Errorf("%d %s", g.status, g.body)
+			}
+
+			if n := tries.Load(); n != maxOdd {
+				t.Errorf("sent %d times", n)
+			}
+		})
+	}
+}
