@@ -20,7 +20,7 @@ func TestStop(t *testing.T) {
 	long(t)
 	t.Parallel()
 	const streams, calls, conversations = 50, 5, 10
-	f := startFleet(t, conversations, config(t, "drainDelay: 2s", "drainTimeout: 10m")...)
+	f := startFleet(t, conversations, config(t, "drainDelay: 6s", "drainTimeout: 10m")...)
 	f.b.terminate()
 	f.b.start("v1", "-slow", "3s")
 	f.waitSwap(1, 1)
