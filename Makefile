@@ -82,11 +82,11 @@ e2e-alerts: ## Page for what is wrong and stay silent at a rollout (prometheus, 
 
 .PHONY: chart-test
 chart-test: ## Render the Helm charts and check what comes out (builds helm)
-	go -C tools/charttest test -count=1 .
+	go -C tools/charttest test -count=1 -shuffle=on .
 
 .PHONY: rules-test
 rules-test: ## Check the alerts and the dashboard against promtool and the metrics (promtool)
-	go -C tools/charttest test -count=1 ./rules
+	go -C tools/charttest test -count=1 -shuffle=on ./rules
 
 ##@ Check
 
