@@ -110,7 +110,7 @@ func (a *api) refreshConversation(w http.ResponseWriter, r *http.Request) {
 
 func newConversation(v conversation.View) Conversation {
 	c := Conversation{
-		ID: string(v.ID), AgentServer: v.AgentServer, State: string(v.State), Source: string(v.Source),
+		ID: string(v.ID), AgentServer: v.AgentServer, AgentURL: v.AgentURL, State: string(v.State), Source: string(v.Source),
 		Servers: make([]Standing, 0, len(v.Servers)), Attempts: v.Attempts, NextAttempt: timePtr(v.NextAttempt), Forced: v.Forced,
 		StaleSince: timePtr(v.StaleSince), CreatedAt: timePtr(v.CreatedAt), RegisteredAt: timePtr(v.RegisteredAt),
 		LastActive: timePtr(v.LastActive), ExpiresAt: timePtr(v.ExpiresAt),

@@ -14,12 +14,13 @@ import (
 
 // fake is a sidecar with one server and the agent servers "default" and "other".
 type fake struct {
-	mu        sync.Mutex
-	views     map[conversation.ID]conversation.View
-	refreshed []conversation.ID
-	err       error // what everything fails with, if set
-	reload    error
-	quiesced  bool
+	mu         sync.Mutex
+	views      map[conversation.ID]conversation.View
+	registered []conversation.Registration
+	refreshed  []conversation.ID
+	err        error // what everything fails with, if set
+	reload     error
+	quiesced   bool
 }
 
 func newFake() *fake { return &fake{views: map[conversation.ID]conversation.View{}} }
@@ -53,9 +54,17 @@ func (f *fake) Register(_ context.Context, r conversation.Registration) (convers
 		return conversation.Conversation{}, false, conversation.ErrForbidden
 	}
 	v := conversation.View{State: conversation.StateStale, Servers: map[string]conversation.ServerView{"default": {Desired: 2, Applied: 1, How: conversation.HowObserved}}}
-	v.ID, v.AgentServer, v.Source, v.CreatedAt = r.ID, agent, r.Source, r.CreatedAt
+	v.ID, v.AgentServer, v.AgentURL, v.Source, v.CreatedAt = r.ID, agent, r.AgentURL, r.Source, r.CreatedAt
 	f.views[r.ID] = v
+	f.registered = append(f.registered, r)
 	return v.Conversation, !exists, nil
+}
+
+// put makes a conversation known.
+func (f *fake) put(id conversation.ID, agent string) {
+	v := conversation.View{}
+	v.ID, v.AgentServer = id, agent
+	f.views[id] = v
 }
 
 func (f *fake) Remove(_ context.Context, id conversation.ID) error {

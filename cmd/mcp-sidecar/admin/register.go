@@ -6,20 +6,30 @@ import (
 	"net/http"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
+	"github.com/mcp-sidecar/mcp-sidecar/conversation/discovery"
 )
 
-// RegisterDeps is what the handler of the registration listener works with.
+// RegisterDeps is what the handler of the registration listener works with. All
+// but Logger is required.
 type RegisterDeps struct {
 	Logger        *slog.Logger // nil is silent
 	Conversations Conversations
 	// Tokens returns the token of each agent server that may register, by its
 	// name. It is called for every request.
 	Tokens func() map[string]string
+	// Named notes that the agent server by says that it is the one that named means,
+	// a URL or a name, and has the key. It returns which one that is, or an error
+	// for the agent server to read.
+	Named func(by, named, key string) (conversation.Instance, error)
+	// Matcher returns what tells which conversations use this sidecar.
+	Matcher func() *discovery.Matcher
 }
 
 type registerAPI struct {
 	registrar
-	tokens func() map[string]string
+	tokens  func() map[string]string
+	named   func(by, named, key string) (conversation.Instance, error)
+	matcher func() *discovery.Matcher
 }
 
 // NewRegister returns the handler of the registration listener.
@@ -27,10 +37,14 @@ func NewRegister(d RegisterDeps) http.Handler {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &registerAPI{registrar: registrar{conversations: d.Conversations, logger: d.Logger}, tokens: d.Tokens}
+	a := &registerAPI{
+		registrar: registrar{conversations: d.Conversations, logger: d.Logger}, tokens: d.Tokens, named: d.Named, matcher: d.Matcher,
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /v1/conversations/{id}", a.putConversation)
 	mux.HandleFunc("DELETE /v1/conversations/{id}", a.deleteConversation)
+	mux.HandleFunc("POST /webhooks/openhands/{agentServer}/conversations", a.conversationWebhook)
+	mux.HandleFunc("POST /webhooks/openhands/{agentServer}/events/{id}", a.eventsWebhook)
 	return guard(a.authenticate(withProblems(mux)))
 }
 

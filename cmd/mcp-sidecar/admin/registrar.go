@@ -69,6 +69,9 @@ func toProblem(err error) *Error {
 	if name, ok := errors.AsType[*conversation.UnknownNameError](err); ok {
 		return unknownName.with(name.Error())
 	}
+	if which, ok := errors.AsType[*conversation.UnlocatedError](err); ok {
+		return unknownName.with(which.Error())
+	}
 	switch {
 	case errors.Is(err, conversation.ErrNotFound):
 		return unknownConversation.with("the conversation isn't registered: it never was, was removed, or its time is over")

@@ -124,6 +124,7 @@ type Change struct {
 type Conversation struct {
 	ID          string         `json:"id"`
 	AgentServer string         `json:"agentServer"`
+	AgentURL    string         `json:"agentUrl,omitempty"` // which one, where the name stands for several
 	State       string         `json:"state"`
 	Source      string         `json:"source"`
 	Servers     []Standing     `json:"servers"`
@@ -159,7 +160,7 @@ type RefreshFailed struct {
 
 // Registration is the body of a PUT of a conversation. Everything is optional.
 type Registration struct {
-	AgentServer string     `json:"agentServer,omitempty"` // default: the only one, or "default"
+	AgentServer string     `json:"agentServer,omitempty"` // its name, or its URL; default: the only one, or "default"
 	Servers     []string   `json:"servers,omitempty"`     // default: all
 	CreatedAt   *time.Time `json:"createdAt,omitempty"`   // when the agent server created the conversation
 }
