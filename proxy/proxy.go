@@ -18,7 +18,7 @@ import (
 // Conversations is told what traffic shows of conversations. Its methods must not
 // block.
 type Conversations interface {
-	// Seen notes a request of a conversation.
+	// Seen notes a request that names its conversation, its agent server, or both.
 	Seen(conversation.Sighting)
 	// Listed notes that a conversation listed a server's tools to the last page.
 	Listed(conversation.Listing)

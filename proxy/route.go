@@ -113,10 +113,13 @@ func (rt *routes) conversation(p *Proxy, v *address, r *http.Request) {
 		}
 	}
 
-	if v.conv != "" {
-		p.conversations.Seen(conversation.Sighting{
-			ID: v.conv, AgentServer: r.Header.Get(headerAgentServer), Server: v.srv.name, Source: source,
-		})
+	s := conversation.Sighting{ID: v.conv, AgentServer: r.Header.Get(headerAgentServer), Server: v.srv.name, Source: source}
+	if s.AgentServer != "" { // a key that comes alone may be the backend's
+		s.AgentKey = conversation.Key(r.Header.Get(headerAgentKey))
+	}
+
+	if s.ID != "" || s.AgentServer != "" {
+		p.conversations.Seen(s)
 	}
 }
 
