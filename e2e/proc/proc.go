@@ -211,7 +211,13 @@ func (p *Process) Wait() int {
 // test when it doesn't in time.
 func Eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	deadline := time.NewTimer(Patience)
+	Within(tb, Patience, what, ok)
+}
+
+// Within is Eventually with another patience, for what takes its time on a busy machine.
+func Within(tb testing.TB, patience time.Duration, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
