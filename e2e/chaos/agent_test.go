@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -20,8 +21,9 @@ type agent struct {
 	name   string
 	rng    *rand.Rand
 	caller caller
-	ready  bool // the handshake is done
-	n      int  // requests so far
+	ready  bool          // the handshake is done
+	n      int           // requests so far
+	waited time.Duration // of the handshake, by which the first listing must wait less
 }
 
 // newAgent returns a client that isn't connected.
@@ -75,6 +77,7 @@ func (a *agent) broke(e *entry, err error) {
 	if _, ok := errors.AsType[errConnection](err); !ok || !a.w.time.wasDown(e.began) {
 		a.w.ledger.defect(e, "%v", err)
 	}
+	time.Sleep(between(a.rng, 0, 200*time.Millisecond)) // it may be away for longer
 }
 
 // checkError checks that an error is one that the request can have.
@@ -102,6 +105,7 @@ func (a *agent) handshake() bool {
 	if !a.ended(e, m, got, err) {
 		return false
 	}
+	a.waited = e.ended.Sub(e.began)
 	var about struct {
 		ProtocolVersion string `json:"protocolVersion"`
 		Capabilities    struct {
@@ -163,7 +167,7 @@ func (a *agent) leave() {
 	default:
 		e := a.w.ledger.begin(entry{server: a.server, client: a.name, method: "ping"})
 		got, err := a.caller.post(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
-		a.w.ledger.end(e, unknown, nil)
+		a.w.ledger.end(e, result, nil)
 		if err != nil {
 			a.broke(e, err)
 		} else if got.status != http.StatusNotFound {
@@ -194,9 +198,9 @@ func (a *agent) call(tool string) bool {
 	}
 	switch err := json.Unmarshal(m.Result, &r); {
 	case err != nil || len(r.Content) != 1 || r.Content[0].Type != "text" || r.IsError:
-		a.w.ledger.defect(e, "the result is %s", m.Result)
+		a.w.ledger.defect(e, "the result is %.300s", m.Result)
 	case want != "" && r.Content[0].Text != want:
-		a.w.ledger.defect(e, "the result is %q, want %q", r.Content[0].Text, want)
+		a.w.ledger.defect(e, "the result is %.300q, want %.300q", r.Content[0].Text, want)
 	}
 	for _, o := range got.others {
 		var p struct {
@@ -220,7 +224,11 @@ func (a *agent) arguments(e *entry) (args json.RawMessage, want string) {
 	tag, n := strconv.Quote(e.tag), a.n
 	switch e.tool {
 	case "echo":
-		return json.RawMessage(fmt.Sprintf(`{"text":%s,"times":1}`, tag)), e.tag
+		text := e.tag
+		if n%3 == 0 { // what doesn't fit into one piece can break in the middle
+			text += strings.Repeat(" and so on", a.rng.IntN(8000))
+		}
+		return json.RawMessage(fmt.Sprintf(`{"tag":%s,"text":%q,"times":1}`, tag, text)), text
 	case "add":
 		return json.RawMessage(fmt.Sprintf(`{"tag":%s,"a":%d,"b":1}`, tag, n)), strconv.Itoa(n + 1)
 	case "multiply":
@@ -257,7 +265,7 @@ func (a *agent) giveUp(tool string) {
 func (a *agent) cancel(tool string) {
 	e, id := a.request("tools/call", tool)
 	args, _ := a.arguments(e)
-	other := &agent{w: a.w, server: a.server, name: a.name, caller: a.caller}
+	other := &agent{w: a.w, server: a.server, name: a.name, caller: a.caller, rng: random(a.w.seed, a.n)}
 	other.caller.c = nil
 	told := make(chan struct{})
 	delay := between(a.rng, 0, 300*time.Millisecond)
@@ -308,6 +316,8 @@ func toolsOf(raw json.RawMessage) (toolset, error) {
 func (a *agent) list() string {
 	e, id := a.request("tools/list", "")
 	m, got, err := a.caller.ask(id, e.method, nil)
+	waited := a.waited
+	a.waited = 0
 	if !a.ended(e, m, got, err) {
 		return ""
 	}
@@ -322,7 +332,7 @@ func (a *agent) list() string {
 		}
 	}
 	// A list that isn't complete yet is answered only to those who have waited for it as long as they may.
-	if held := e.ended.Sub(e.began); held < hold {
+	if held := e.ended.Sub(e.began); held+waited < hold {
 		a.w.ledger.defect(e, "%d tools are those of no version, after %v", len(tools), held)
 	}
 	return ""

@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -184,19 +183,7 @@ func (l *ledger) settle(server string, journaled []journal.Entry) {
 
 // tagOf is the tag in the arguments of a call.
 func tagOf(args any) string {
-	raw, err := json.Marshal(args)
-	if err != nil {
-		return ""
-	}
-	var v struct {
-		Tag  string `json:"tag"`
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(raw, &v) != nil {
-		return string(raw)
-	}
-	if v.Tag == "" {
-		return v.Text
-	}
-	return v.Tag
+	named, _ := args.(map[string]any)
+	tag, _ := named["tag"].(string)
+	return tag
 }

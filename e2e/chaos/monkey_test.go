@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"math/rand/v2"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -41,7 +40,11 @@ func (b *backend) misfortune() {
 	case n < 28:
 		b.end(syscall.SIGTERM)
 		b.restart()
-	case n < 34: // crash upon crash
+	case n < 31: // for longer than anybody waits
+		b.end(syscall.SIGKILL)
+		time.Sleep(between(b.rng, hold, holdCall+2*time.Second))
+		b.restart()
+	case n < 35: // crash upon crash
 		for range 2 + b.rng.IntN(3) {
 			b.end(syscall.SIGKILL)
 			b.start(b.version)
@@ -139,8 +142,11 @@ func (b *backend) restart() {
 	if b.rng.IntN(2) == 0 {
 		args = append(args, "-unavailable-status", "404")
 	}
-	if strings.Contains(b.mode, "stateful") && b.rng.IntN(3) == 0 {
+	if b.mode == "stateful" && b.rng.IntN(3) == 0 {
 		args = append(args, "-reject-until-initialized")
+	}
+	if b.mode != "stateless" && b.rng.IntN(2) == 0 { // the ways of saying that a session isn't known
+		args = append(args, "-unknown-session", []string{"404", "400", "401", "503", "200error"}[b.rng.IntN(5)])
 	}
 	b.start(version, args...)
 }

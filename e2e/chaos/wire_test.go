@@ -249,7 +249,8 @@ func (h *half) copy() {
 					return
 				}
 			}
-			if cut && h.rng.IntN(2) == 0 {
+			// Half a request and no more would be the work of something that speaks HTTP, and badly.
+			if cut && (h == &h.p.up || h.rng.IntN(2) == 0) {
 				h.p.reset()
 				return
 			} else if cut {

@@ -25,7 +25,8 @@ import (
 
 // How the sidecar is configured: short times, so that all of it happens in a run.
 const (
-	hold        = 8 * time.Second
+	hold        = 4 * time.Second
+	holdCall    = 6 * time.Second
 	sessionIdle = 3 * time.Second
 	// soon is how long a client may take for a call and a listing when all is well.
 	soon = 15 * time.Second
@@ -234,7 +235,7 @@ func newSidecar(w *world) *sidecar {
 	t.Helper()
 	s := &sidecar{w: w, listen: proc.ReserveAddr(t), ops: proc.ReserveAddr(t), ctrl: proc.ReserveAddr(t)}
 	config := fmt.Sprintf("hold: %v\nholdCall: %v\nsessionIdle: %v\nkeepAlive: %v\ndrainDelay: 100ms\ndrainTimeout: 5s\nservers:\n",
-		hold, hold+4*time.Second, sessionIdle, keepAlive)
+		hold, holdCall, sessionIdle, keepAlive)
 	for _, b := range w.backends {
 		config += fmt.Sprintf("  - name: %s\n    path: /%s\n    upstream: http://%s/mcp\n", b.mode, b.mode, b.wire.addr)
 	}
