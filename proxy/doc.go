@@ -20,7 +20,8 @@
 //   - subscriptions (listen.go, relisten.go, subscription.go, filter.go) do so for
 //     clients of the stateless revision, and discover.go answers them while the
 //     backend is away;
-//   - fence.go keeps answers that belong to an earlier process from a later one.
+//   - fence.go keeps answers that belong to an earlier process from a later one;
+//   - sse*.go do all that for servers of the transport of 2024-11-05.
 //
 // What is known of the backend comes from outside, through [Proxy.SetBackend];
 // what the traffic shows goes out through [Deps.Suspect]. The proxy closes its own

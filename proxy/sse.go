@@ -169,7 +169,7 @@ func (s *sseSession) serve(ctx context.Context, cfg *Config) outcome {
 	defer s.late.Stop()
 
 	for ctx.Err() == nil {
-		if s.once(ctx) != nil {
+		if s.once(ctx) {
 			break
 		}
 	}
@@ -321,13 +321,10 @@ func (s *server) sseSessionOf(id string, h http.Header) (*sseSession, int) {
 		return nil, http.StatusBadRequest
 	}
 
-	found, ok := s.sse.Load(id)
-	if !ok {
-		return nil, http.StatusNotFound
-	}
+	found, _ := s.sse.Load(id)
 
-	sess := found.(*sseSession) //nolint:forcetypeassert // it holds nothing else
-	if sess.sess.stranger(h) {
+	sess, ok := found.(*sseSession)
+	if !ok || sess.sess.stranger(h) {
 		return nil, http.StatusNotFound
 	}
 

@@ -62,7 +62,7 @@ func (l *sseLink) messages() *url.URL {
 }
 
 // refuseEndpoint ends a client's stream behind which messages would go astray.
-func (s *sseSession) refuseEndpoint(err error) error {
+func (s *sseSession) refuseEndpoint(err error) (over bool) {
 	const text = "the MCP server wants messages sent to another host, which is refused"
 
 	s.srv.logger.Error("a client is refused: correct the base URL that the backend is configured with, or point upstream at the host that it names", "err", err)
@@ -71,5 +71,5 @@ func (s *sseSession) refuseEndpoint(err error) error {
 	s.result = outcomeBackend
 	_ = s.c.write(appendEvent(nil, "message", "", errorBody(nil, CodeBackendAway, text, nil)))
 
-	return errNoStream
+	return true
 }

@@ -99,8 +99,8 @@ func (l *sseLink) restore(ctx context.Context) {
 }
 
 // notReinitialized decides after a session that couldn't be made like the one
-// before. An error ends the client's stream.
-func (s *sseSession) notReinitialized(err error) error {
+// before.
+func (s *sseSession) notReinitialized(err error) (over bool) {
 	var denied *deniedError
 
 	switch {
@@ -118,12 +118,12 @@ func (s *sseSession) notReinitialized(err error) error {
 		s.srv.logger.Debug("re-creating a session waits for the backend", "err", err)
 		s.srv.suspect("not_ready")
 
-		return nil
+		return false
 	}
 
 	s.refuse(func(w http.ResponseWriter) { refuseSession(w, nil) })
 
-	return err
+	return true
 }
 
 // ask sends a request of the sidecar's own and returns the response.

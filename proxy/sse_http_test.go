@@ -280,3 +280,25 @@ mcp_sidecar_sessions{server="default"} 1
 			"mcp_sidecar_session_reinitializations_total", "mcp_sidecar_sessions")
 	})
 }
+
+// TestOldQuiesce: a client that waits for the backend when the sidecar is about to
+// go is told to try elsewhere.
+func TestOldQuiesce(t *testing.T) {
+	r := oldRig(t)
+	done := make(chan got, 1)
+
+	go func() { done <- r.do(t.Context(), http.MethodGet, "/team/sse", "", "") }()
+
+	eventually(t, "the client waits", func() error {
+		if r.proxy.Stats()[0].Streams != 1 {
+			return errNotYet
+		}
+
+		return nil
+	})
+	r.proxy.Quiesce()
+
+	if g := <-done; g.status != http.StatusBadGateway || g.header.Get("Retry-After") == "" {
+		t.Errorf("%v %d %s", g.err, g.status, g.body)
+	}
+}

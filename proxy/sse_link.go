@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"sync"
@@ -56,7 +57,7 @@ func (l *sseLink) begin(events *eventReader) error {
 
 // serve makes the stream the client's session, and passes on what comes until it
 // ends.
-func (l *sseLink) serve(ctx, bound context.Context, events *eventReader, ready func()) error {
+func (l *sseLink) serve(ctx, bound context.Context, events *eventReader, ready func()) (over bool) {
 	s, start := l.s, time.Now()
 
 	s.mu.Lock()
@@ -100,12 +101,17 @@ func (l *sseLink) serve(ctx, bound context.Context, events *eventReader, ready f
 	case errors.Is(err, errEndpoint):
 		return s.refuseEndpoint(err)
 	case errors.Is(err, errStreamOver):
-		return err
+		return true
 	case ctx.Err() != nil:
 	case failed != nil:
 		return s.notReinitialized(failed)
 	case broke:
-		s.srv.logger.Debug("the backend's stream of a session ended", "err", err)
+		level := slog.LevelDebug
+		if errors.Is(err, errEventTooLarge) {
+			level = slog.LevelWarn
+		}
+
+		s.srv.logger.Log(ctx, level, "the backend's stream of a session ended", "err", err)
 
 		if !errors.Is(err, io.EOF) {
 			s.srv.gate.broke()
@@ -114,7 +120,7 @@ func (l *sseLink) serve(ctx, bound context.Context, events *eventReader, ready f
 		s.srv.doubt("stream_ended")
 	}
 
-	return nil
+	return false
 }
 
 // nextLife notes that the backend's session is gone.

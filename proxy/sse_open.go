@@ -14,21 +14,21 @@ import (
 const sseOpenTimeout = 20 * time.Second
 
 // once opens the backend's stream and reads it to its end, or waits until that can
-// be tried. An error ends the client's stream.
-func (s *sseSession) once(ctx context.Context) error {
+// be tried. Like what it calls, it reports whether the client's stream is over.
+func (s *sseSession) once(ctx context.Context) (over bool) {
 	if s.fails > 0 {
-		wait(ctx, nil, s.backoff())
+		waitChange(ctx, nil, s.backoff())
 	}
 
 	v := s.srv.gate.look()
 
 	if v.away {
-		wait(ctx, v.changed, s.srv.gate.patience())
+		waitChange(ctx, v.changed, s.srv.gate.patience())
 
 		// Without a verdict the backend is tried all the same.
 		now := s.srv.gate.look()
 		if now.away && (!now.untold || now.verdicts != v.verdicts) {
-			return nil
+			return false
 		}
 
 		if v.state.Phase == Away {
@@ -43,7 +43,7 @@ func (s *sseSession) once(ctx context.Context) error {
 	}
 
 	if ctx.Err() != nil {
-		return nil
+		return false
 	}
 
 	s.fails++
@@ -51,8 +51,8 @@ func (s *sseSession) once(ctx context.Context) error {
 	return s.open(ctx, v)
 }
 
-// wait returns when something changed, or after a while.
-func wait(ctx context.Context, changed <-chan struct{}, most time.Duration) {
+// waitChange returns when something changed, or after a while.
+func waitChange(ctx context.Context, changed <-chan struct{}, most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 
@@ -70,7 +70,7 @@ func (s *sseSession) backoff() time.Duration {
 }
 
 // open opens the backend's stream and reads it to its end.
-func (s *sseSession) open(ctx context.Context, v view) error {
+func (s *sseSession) open(ctx context.Context, v view) (over bool) {
 	release := func() {}
 
 	// After a swap every client's session comes here at once. A client that is
@@ -79,7 +79,7 @@ func (s *sseSession) open(ctx context.Context, v view) error {
 		select {
 		case s.srv.reopen <- struct{}{}:
 		case <-ctx.Done():
-			return nil
+			return false
 		}
 
 		release = sync.OnceFunc(func() { <-s.srv.reopen })
@@ -132,7 +132,7 @@ func (s *sseSession) open(ctx context.Context, v view) error {
 			s.srv.ask("not_ready")
 		}
 
-		return nil
+		return false
 	}
 
 	watchdog.Stop()
@@ -141,36 +141,36 @@ func (s *sseSession) open(ctx context.Context, v view) error {
 		responseHeader(s.c.w.Header(), a.Header)
 	}
 
-	if err := s.begin(); err != nil {
-		return err
+	if s.begin() != nil {
+		return true
 	}
 
 	return l.serve(ctx, bound, events, release)
 }
 
 // unreached decides after a try that brought no answer.
-func (s *sseSession) unreached(ctx, bound context.Context, err error) error {
+func (s *sseSession) unreached(ctx, bound context.Context, err error) (over bool) {
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errRedirect):
 		s.srv.logger.Warn("the backend redirects in a way that is not followed, point upstream at its final address", "err", err)
 		s.refuse(func(w http.ResponseWriter) { unavailable(w, err) })
 
-		return errNoStream
+		return true
 	case bound.Err() != nil:
 		s.srv.ask("not_ready")
 	default:
 		s.srv.suspect("refused")
 	}
 
-	return nil
+	return false
 }
 
 // noStream decides after an answer that is no stream.
-func (s *sseSession) noStream(a *answer, v view) error {
-	if err := a.read(maxPeek); err != nil {
+func (s *sseSession) noStream(a *answer, v view) (over bool) {
+	if a.read(maxPeek) != nil {
 		s.srv.suspect("reset")
-		return nil
+		return false
 	}
 
 	if !v.away && v.state.Phase >= Ready {
@@ -189,12 +189,12 @@ func (s *sseSession) noStream(a *answer, v view) error {
 			_, _ = w.Write(a.head)
 		})
 
-		return errNoStream
+		return true
 	case ours:
 		s.srv.ask("http_error")
 	default:
 		s.srv.suspect("not_ready")
 	}
 
-	return nil
+	return false
 }

@@ -31,8 +31,6 @@ func (l *sseLink) pass(ctx context.Context, ev *event) error {
 		return l.s.write(ev.raw)
 	}
 
-	l.used = true
-
 	raw := ev.raw
 
 	for i := range e.messages {
@@ -65,6 +63,8 @@ func (l *sseLink) pass(ctx context.Context, ev *event) error {
 			raw = withData(ev, body)
 		}
 	}
+
+	l.used = true
 
 	return l.s.write(raw)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -144,7 +145,7 @@ func (s *oldStub) stream(w http.ResponseWriter, r *http.Request) {
 		s.sessions = map[string]*oldSession{}
 	}
 
-	sess.id = fmt.Sprint(len(s.sessions))
+	sess.id = strconv.Itoa(len(s.sessions))
 	s.sessions[sess.id] = sess
 	s.mu.Unlock()
 
@@ -369,7 +370,7 @@ func (l *listening) response(t *testing.T, id int) (result string, code int, dat
 		}
 	}
 
-	if e := l.take(t); json.Unmarshal([]byte(e), &m) != nil || string(m.ID) != fmt.Sprint(id) {
+	if e := l.take(t); json.Unmarshal([]byte(e), &m) != nil || string(m.ID) != strconv.Itoa(id) {
 		t.Errorf("got %s, want a response to %d", e, id)
 	}
 

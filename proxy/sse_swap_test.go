@@ -338,12 +338,12 @@ func TestOldRefused(t *testing.T) {
 			c.end(t)
 			close(c.events)
 
-			got := ""
+			var events []string
 			for e := range c.events {
-				got += e + "\n"
+				events = append(events, e)
 			}
 
-			if !strings.Contains(got, `"id":1,"error"`) || strings.Contains(got, "third") {
+			if got := strings.Join(events, "\n"); !strings.Contains(got, `"id":1,"error"`) || strings.Contains(got, "third") {
 				t.Error(got)
 			}
 
