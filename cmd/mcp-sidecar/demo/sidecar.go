@@ -51,7 +51,7 @@ func startSidecar(ctx context.Context, exe, dir, backend string, a *agents) (*si
 	err = eventually(ctx, 10*time.Second, func() (bool, error) {
 		resp, err := get(ctx, s.ops+"/readyz")
 		if err != nil {
-			return false, nil //nolint:nilerr // it is still starting
+			return false, nil
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusOK, nil
