@@ -91,6 +91,16 @@ func (c *client) waitFor(what string, ok func() bool) {
 	})
 }
 
+// waitConnected waits for the first calls. Where many Pythons start at once, importing FastMCP takes a while.
+func (c *client) waitConnected() {
+	c.t.Helper()
+	proc.Within(c.t, 4*proc.Patience, c.name+" to connect", func() bool {
+		c.t.Helper()
+		c.look()
+		return c.calls > 0
+	})
+}
+
 // waitCalls waits until the client has completed a call that began from now on.
 func (c *client) waitCalls() {
 	c.t.Helper()

@@ -49,7 +49,7 @@ func install(t *testing.T) programs {
 		requirements := "requirements-" + version + ".txt"
 		dir := cached(t, "fastmcp"+version, []string{filepath.Join("python", requirements)}, func(dir string) {
 			run(t, dir, python, "-m", "venv", "venv")
-			run(t, dir, "venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+			run(t, dir, "venv/bin/python", "-m", "pip", "install", "--no-compile", "--quiet", "--disable-pip-version-check",
 				"--require-hashes", "--no-deps", "-r", requirements)
 		})
 		return filepath.Join(dir, "venv", "bin", "python")

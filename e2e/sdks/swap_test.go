@@ -4,10 +4,8 @@ package sdks
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,40 +21,39 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // in turn, so both ends happen with and without a change. The last swap has none: a notice too many would show.
 var swaps = []string{"v1", "v2", "v1", "v1", "v1", "v2", "v1", "v1", "v2", "v2"}
 
-// newest says whether there are also clients that begin with revision 2026-07-28. Their listening streams don't stay open
-// across a swap yet.
-const newest = false
-
 // pauses are the times without a backend, in turn.
 var pauses = []time.Duration{300 * time.Millisecond, time.Second, 600 * time.Millisecond}
 
 func TestClientsSurviveSwaps(t *testing.T) {
 	t.Parallel()
 	p := install(t)
+	stateless := []string{"--stateless"}
 	for _, row := range []struct {
 		name, server string
 		args         []string
+		python       []string // clients, besides those that start quickly and are in every row
 	}{
-		{"mcp-go/stateful", "mcp-go", []string{"-mode", "stateful"}},
-		{"mcp-go/stateless", "mcp-go", []string{"-mode", "stateless"}},
-		{"mcp-go/default", "mcp-go", []string{"-mode", "default"}},
-		{"gosdk/stateful", "gosdk", nil},
-		{"gosdk/stateless", "gosdk", []string{"--stateless"}},
-		{"typescript/stateful", "typescript", nil},
-		{"typescript/stateless", "typescript", []string{"--stateless"}},
-		{"fastmcp4/stateful", "fastmcp4", nil},
-		{"fastmcp4/stateless", "fastmcp4", []string{"--stateless"}},
-		{"fastmcp3/stateful", "fastmcp3", nil},
+		{"mcp-go/stateful", "mcp-go", []string{"-mode", "stateful"}, []string{"fastmcp3", "fastmcp4-newest"}},
+		{"mcp-go/stateless", "mcp-go", []string{"-mode", "stateless"}, []string{"fastmcp4-newest"}},
+		{"mcp-go/default", "mcp-go", []string{"-mode", "default"}, []string{"fastmcp4"}},
+		{"gosdk/stateful", "gosdk", nil, []string{"fastmcp3", "fastmcp4-newest"}},
+		{"gosdk/stateless", "gosdk", stateless, []string{"fastmcp3", "fastmcp4"}},
+		{"typescript/stateful", "typescript", nil, []string{"fastmcp4"}},
+		{"typescript/stateless", "typescript", stateless, []string{"fastmcp3"}},
+		{"fastmcp4/stateful", "fastmcp4", nil, []string{"fastmcp4-newest"}},
+		{"fastmcp4/stateless", "fastmcp4", stateless, []string{"fastmcp4"}},
+		{"fastmcp3/stateful", "fastmcp3", nil, []string{"fastmcp3"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			testSwaps(t, p, slices.Concat(p.servers[row.server], row.args))
+			clients := append([]string{"gosdk", "gosdk-newest", "typescript"}, row.python...)
+			testSwaps(t, p, slices.Concat(p.servers[row.server], row.args), clients)
 		})
 	}
 }
 
-// testSwaps replaces the process of one backend under one client of each kind.
-func testSwaps(t *testing.T, p programs, server []string) {
+// testSwaps replaces the process of one backend under one client of each of the named kinds.
+func testSwaps(t *testing.T, p programs, server, names []string) {
 	t.Helper()
 	backend, sidecar, control := proc.ReserveAddr(t), proc.ReserveAddr(t), proc.ReserveAddr(t)
 	start := func(version string) *proc.Process {
@@ -91,14 +88,11 @@ func testSwaps(t *testing.T, p programs, server []string) {
 	settled(0, 0)
 
 	var clients []*client
-	for _, name := range slices.Sorted(maps.Keys(p.clients)) {
-		if strings.HasSuffix(name, "-newest") && !newest {
-			continue
-		}
+	for _, name := range names {
 		clients = append(clients, startClient(t, name, p.clients[name], "http://"+sidecar+"/mcp"))
 	}
 	for _, c := range clients {
-		c.waitCalls()
+		c.waitConnected()
 	}
 
 	before, changes := "v1", 0

@@ -25,26 +25,26 @@ class Told(MessageHandler):
     def __init__(self):
         self.times = 0
 
-    def tell(self):
+    async def on_tool_list_changed(self, message):
         self.times += 1
         emit("told")
-
-    async def on_tool_list_changed(self, message):
-        self.tell()
 
     async def on_exception(self, message):
         emit("error", error=repr(message))
 
 
-async def listen(client, told, ready):
-    """Listens as revision 2026-07-28 has it, which FastMCP leaves to the MCP package."""
+async def listen(client, ready):
+    """Subscribes as revision 2026-07-28 has it, which FastMCP leaves to the MCP package.
+
+    The message handler gets the notices, too.
+    """
     from mcp.client.subscriptions import listen
 
     try:
         async with listen(client.session, tools_list_changed=True) as subscription:
             ready.set()
             async for _ in subscription:
-                told.tell()
+                pass
         emit("error", error="the subscription ended")
     except Exception as error:
         emit("error", error=f"listening: {error!r}")
@@ -84,7 +84,7 @@ async def main():
         listening = None
         if protocol >= "2026":
             ready = asyncio.Event()
-            listening = asyncio.create_task(listen(client, told, ready))
+            listening = asyncio.create_task(listen(client, ready))
             await ready.wait()
         await tools(client)
         n, listed = 0, 0
