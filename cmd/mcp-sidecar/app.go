@@ -13,8 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/agents"
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
+	"github.com/mcp-sidecar/mcp-sidecar/conversation/discovery"
 	"github.com/mcp-sidecar/mcp-sidecar/metrics"
 	"github.com/mcp-sidecar/mcp-sidecar/notify"
 	"github.com/mcp-sidecar/mcp-sidecar/proxy"
@@ -66,6 +68,9 @@ type app struct {
 	proxy    *proxy.Proxy
 	notifier *notify.Reconciler
 	backends *backends
+
+	agents     *agents.Agents
+	discoverer *discovery.Discoverer
 }
 
 type phase int

@@ -161,6 +161,7 @@ func (b *backend) settle(e health.Event) {
 	b.generation = g.Number
 	b.all.metrics.SetGeneration(b.name, g.Number)
 	b.all.log.Info("generation", "server", b.name, "generation", g.Number, "hash", g.Hash, "tools", len(g.Tools))
+	b.all.discover()
 	c := newChange(e)
 	b.all.feed.Publish(admin.Event{
 		Type: "generation", At: g.At, Server: b.name, Generation: g.Number, Hash: g.Hash,

@@ -25,6 +25,7 @@ type backends struct {
 	registry      *conversation.Registry
 	proxy         *proxy.Proxy
 	wake          func() // the reconciler should look again
+	discover      func() // there is a new generation: discovery should look again
 	feed          *admin.Feed
 	version       string
 	refreshOnSwap func() bool
@@ -37,8 +38,8 @@ type backends struct {
 	quiesced bool
 }
 
-// newBackends returns no backends yet. Its proxy and wake are to be set before
-// they run.
+// newBackends returns no backends yet. Its proxy, wake and discover are to be set
+// before they run.
 func newBackends(a *app) *backends {
 	return &backends{
 		log: a.log, metrics: health.NewMetrics(a.reg), registry: a.registry, feed: a.feed, version: a.build.Version,

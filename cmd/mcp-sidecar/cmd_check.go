@@ -13,7 +13,7 @@ import (
 type checkCmd struct {
 	configFlags
 
-	Live bool `env:"-" help:"Also ask: do the backends answer, are the agent servers reachable, is the key accepted, is there a refresh action."`
+	Live bool `env:"-" help:"Also ask: do the backends answer, are the agent servers reachable, is the key accepted, is there a refresh action, do conversations name this sidecar."`
 	JSON bool `name:"json" env:"-" help:"Print JSON."`
 }
 
@@ -60,14 +60,16 @@ func printCheck(w io.Writer, r checkResult, cfg *config.Config) error {
 	if r.Valid {
 		fmt.Fprintf(w, "ok: %s, %s\n", count(len(cfg.Servers), "server"), count(len(cfg.AgentServers), "agent server"))
 	}
+	if len(r.Live) == 0 {
+		return nil
+	}
+	t := newTable(w, "KIND", "NAME", "RESULT", "FOUND")
 	for _, l := range r.Live {
 		verdict := "ok"
 		if !l.OK {
 			verdict = "FAILED"
 		}
-		if _, err := fmt.Fprintf(w, "%s %s: %s: %s\n", l.Kind, l.Name, verdict, plain(l.Detail)); err != nil {
-			return err
-		}
+		t.row(l.Kind, l.Name, verdict, l.Detail)
 	}
-	return nil
+	return t.flush()
 }

@@ -82,7 +82,7 @@ func printConversations(w io.Writer, all []admin.Conversation, now time.Time) er
 				next = "now"
 			}
 		}
-		t.row(c.ID, c.AgentServer, c.State, strings.Join(applied, ", "), strconv.Itoa(c.Attempts), lastError, next)
+		t.row(c.ID, strings.TrimSpace(c.AgentServer+" "+c.AgentURL), c.State, strings.Join(applied, ", "), strconv.Itoa(c.Attempts), lastError, next)
 	}
 	return t.flush()
 }
@@ -100,7 +100,7 @@ type addConversationCmd struct {
 	adminFlags
 
 	ID          string   `arg:"" help:"The conversation's id at its agent server."`
-	AgentServer string   `env:"-" placeholder:"NAME" help:"Its agent server (default: the only one, or the one named default)."`
+	AgentServer string   `env:"-" placeholder:"NAME" help:"Its agent server, by name or URL (default: the only one, or the one named default)."`
 	Server      []string `env:"-" placeholder:"NAME" help:"A server that it uses (repeatable; default all)."`
 	JSON        bool     `name:"json" env:"-" help:"Print JSON."`
 }

@@ -108,9 +108,12 @@ func (a *app) reload(ctx context.Context) error {
 	}
 	a.level.Set(next.LogLevel)
 	if !reflect.DeepEqual(old.AgentServers, next.AgentServers) {
-		if err := a.notifier.SetAgentServers(agentServers(next)); err != nil {
+		if err := a.agents.Configure(ctx, next); err != nil {
 			return err
 		}
+	}
+	if agents := a.addr("agents"); !reflect.DeepEqual(publicURLs(old, agents), publicURLs(next, agents)) || !reflect.DeepEqual(paths(old), paths(next)) {
+		a.discoverer.SetMatcher(newMatcher(next, agents))
 	}
 	if err := a.registerConfigured(ctx, next); err != nil {
 		return err
@@ -137,6 +140,7 @@ func needRestart(old, next *config.Config) []string {
 		"sessionKeyFile":     func(c *config.Config) any { return c.SessionKeyFile },
 		"logFormat":          func(c *config.Config) any { return c.LogFormat },
 		"refreshConcurrency": func(c *config.Config) any { return c.RefreshConcurrency },
+		"discoveryInterval":  func(c *config.Config) any { return c.DiscoveryInterval },
 	} {
 		if field(old) != field(next) {
 			keys = append(keys, key)

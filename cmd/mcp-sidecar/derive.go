@@ -9,7 +9,6 @@ import (
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/health"
-	"github.com/mcp-sidecar/mcp-sidecar/notify"
 	"github.com/mcp-sidecar/mcp-sidecar/proxy"
 )
 
@@ -45,29 +44,9 @@ func registryConfig(cfg *config.Config) conversation.RegistryConfig {
 	rc.Servers = cfg.ServerNames()
 	rc.AgentServers = map[string]conversation.AgentServerSettings{}
 	for _, a := range cfg.AgentServers {
-		rc.AgentServers[a.Name] = conversation.AgentServerSettings{IdleAfter: a.IdleAfter}
+		rc.AgentServers[a.Name] = conversation.AgentServerSettings{IdleAfter: a.IdleAfter, Pattern: a.IsPattern()}
 	}
 	return rc
-}
-
-func agentServers(cfg *config.Config) []notify.AgentServer {
-	var all []notify.AgentServer
-	for _, a := range cfg.AgentServers {
-		u := a.Base()
-		if u == nil {
-			continue // a pattern: nothing is called at it
-		}
-		n := notify.DefaultAgentServer(a.Name, u)
-		n.CAFile, n.Concurrency = a.CAFile, a.Concurrency
-		if a.APIKeyFile != "" {
-			n.APIKey = secretFile(a.APIKeyFile)
-		}
-		if a.RefreshPath != "" {
-			n.RefreshPath = a.RefreshPath
-		}
-		all = append(all, n)
-	}
-	return all
 }
 
 // healthConfig is everything of a server that its checker depends on, but for

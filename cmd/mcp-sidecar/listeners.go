@@ -104,7 +104,7 @@ func (a *app) serve(ctx context.Context, b *binding, h http.Handler, drain func(
 }
 
 func (a *app) serveAdmin(ctx context.Context, b bindings) {
-	d := admin.Deps{Logger: a.log, Servers: a.backends, Conversations: a.registry, Control: a, Feed: a.feed, Token: a.adminToken}
+	d := admin.Deps{Logger: a.log, Servers: a.backends, Conversations: a.conversations(), Control: a, Feed: a.feed, Token: a.adminToken}
 	a.serve(ctx, b.admin, admin.New(d), func(ctx context.Context, srv *http.Server) error {
 		a.feed.Close()
 		ctx, cancel := context.WithTimeout(ctx, quickShutdown)
@@ -113,7 +113,9 @@ func (a *app) serveAdmin(ctx context.Context, b bindings) {
 		return nil
 	})
 	if b.register != nil {
-		a.serve(ctx, b.register, admin.NewRegister(admin.RegisterDeps{Logger: a.log, Conversations: a.registry, Tokens: a.registerTokens}), nil)
+		a.serve(ctx, b.register, admin.NewRegister(admin.RegisterDeps{
+			Logger: a.log, Conversations: a.conversations(), Tokens: a.registerTokens, Named: a.agents.Named, Matcher: a.discoverer.Matcher,
+		}), nil)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 type agentServer struct {
 	mu        sync.Mutex
 	key       string
+	list      string // of its conversations
 	refreshes int
 }
 
@@ -29,6 +30,8 @@ func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"detail":"Unauthorized"}`)
 	case strings.HasSuffix(r.URL.Path, "/refresh_mcp_tools") && r.Method != http.MethodPost:
 		w.WriteHeader(http.StatusMethodNotAllowed)
+	case strings.HasSuffix(r.URL.Path, "/search"):
+		_, _ = io.WriteString(w, `{"items":[`+s.list+`],"next_page_id":null}`)
 	case strings.HasSuffix(r.URL.Path, "/reconnect_mcp"):
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"detail":"Not Found"}`)
@@ -38,6 +41,12 @@ func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_, _ = io.WriteString(w, `{"success":true}`)
 	}
+}
+
+func (s *agentServer) set(list string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = list
 }
 
 func (s *agentServer) count() int {
@@ -120,15 +129,28 @@ func TestCheckLive(t *testing.T) {
 
 	writeFile(t, key, "right")
 	r := runCLI(t, nil, args...)
-	want := "ok: 1 server, 1 agent server\nserver default: ok: answers, 1 tool\nagent server default: ok: reachable, key accepted, refresh action present\n"
+	want := `ok: 1 server, 1 agent server
+KIND          NAME     RESULT  FOUND
+server        default  ok      answers, 1 tool
+agent server  default  ok      reachable, key accepted, refresh action present, no conversations yet
+`
 	if r != (result{exitOK, want, ""}) {
 		t.Errorf("all well: %+v", r)
+	}
+	as.set(`{"id":"x","agent":{"mcp_config":{"a":{"url":"http://localhost:8080/mcp?key=canary"}}}}`)
+	if r := runCLI(t, nil, args...); r.code != exitOK || !strings.Contains(r.stdout, "present, 1 of 1 conversation use this sidecar\n") {
+		t.Errorf("a conversation uses it: %+v", r)
+	}
+	r = runCLI(t, nil, append(args, "--public-url", "https://tools.example.com/x", "--json")...)
+	if r.code != exitUsage || !strings.Contains(r.stdout, "none of 1 conversation uses this sidecar at https://tools.example.com/x (see --public-url)") ||
+		!strings.Contains(r.stdout, "they use http://localhost:8080/mcp") || !strings.Contains(r.stdout, `"using": 0`) || strings.Contains(r.stdout, "canary") {
+		t.Errorf("no conversation uses it: %+v", r)
 	}
 	writeFile(t, key, "canary")
 	b.stop()
 	r = runCLI(t, nil, args...)
-	if r.code != exitUsage || !strings.Contains(r.stdout, "server default: FAILED: ") || !strings.Contains(r.stdout, "is the server running") ||
-		!strings.Contains(r.stdout, "agent server default: FAILED: reachable, but doesn't accept the key") || strings.Contains(r.stdout, "canary") {
+	if r.code != exitUsage || !strings.Contains(r.stdout, "server        default  FAILED  ") || !strings.Contains(r.stdout, "is the server running") ||
+		!strings.Contains(r.stdout, "default  FAILED  reachable, but doesn't accept the key") || strings.Contains(r.stdout, "canary") {
 		t.Errorf("nothing well: %+v", r)
 	}
 	srv.Close()

@@ -10,7 +10,6 @@ import (
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation/boltstore"
 	"github.com/mcp-sidecar/mcp-sidecar/metrics"
-	"github.com/mcp-sidecar/mcp-sidecar/notify"
 	"github.com/mcp-sidecar/mcp-sidecar/proxy"
 )
 
@@ -44,16 +43,18 @@ func (a *app) setUp(ctx context.Context) error {
 	if err := a.makeRegistry(ctx, cfg); err != nil {
 		return err
 	}
-	if err := a.make(cfg, keys); err != nil {
+	if err := a.make(ctx, cfg, keys); err != nil {
 		return err
 	}
 	a.spawn(ctx, "registry", a.registry.Run)
+	a.spawn(ctx, "agents", a.agents.Run)
 	if err := a.registerConfigured(ctx, cfg); err != nil {
 		return err
 	}
 	a.spawn(ctx, "proxy", a.proxy.Run)
 	a.spawn(ctx, "health", a.backends.Run)
 	a.spawn(ctx, "notify", a.notifier.Run)
+	a.spawn(ctx, "discovery", a.discoverer.Run)
 	a.serveAdmin(ctx, bound)
 	return a.serveAgents(ctx, cfg, bound)
 }
@@ -109,28 +110,23 @@ func (a *app) makeRegistry(ctx context.Context, cfg *config.Config) error {
 }
 
 // make makes the other parts that do the work. None of them begins with it.
-func (a *app) make(cfg *config.Config, keys *proxy.Keyring) error {
+func (a *app) make(ctx context.Context, cfg *config.Config, keys *proxy.Keyring) error {
 	a.backends = newBackends(a)
 	first, err := a.backends.plan(cfg.Servers)
 	if err != nil {
 		return err
 	}
+	if err := a.makeAgents(ctx, cfg, keys); err != nil {
+		return err
+	}
 	a.proxy, err = proxy.New(proxyConfig(cfg, first, a.addr("agents")), proxy.Deps{
-		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: keys, Blobs: a.store, Conversations: a.registry,
+		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: keys, Blobs: a.store, Conversations: a.conversations(),
 		Suspect: a.backends.suspect,
 	})
 	if err != nil {
 		return err
 	}
-	nc := notify.DefaultConfig()
-	nc.Concurrency = cfg.RefreshConcurrency
-	a.notifier, err = notify.New(nc, agentServers(cfg), notify.Deps{
-		Registry: a.registry, Ready: a.backends.settled, OnEvent: a.publishRefresh, Logger: a.log, Metrics: notify.NewMetrics(a.reg),
-	})
-	if err != nil {
-		return err
-	}
-	a.backends.proxy, a.backends.wake = a.proxy, a.notifier.Wake
+	a.backends.proxy, a.backends.wake, a.backends.discover = a.proxy, a.notifier.Wake, a.discoverer.Wake
 	a.backends.publish(first)
 	return nil
 }
@@ -145,7 +141,7 @@ func (a *app) registerConfigured(ctx context.Context, cfg *config.Config) error 
 			return err
 		}
 		want[id] = true
-		_, _, err = a.registry.Register(ctx, conversation.Registration{
+		_, _, err = a.agents.Register(ctx, conversation.Registration{
 			ID: id, AgentServer: c.AgentServer, Servers: c.Servers, Source: conversation.SourceConfig,
 		})
 		if err != nil {

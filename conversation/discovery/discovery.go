@@ -118,6 +118,9 @@ func (d *Discoverer) SetTargets(targets []Target) {
 	notify(d.changed)
 }
 
+// Matcher returns what tells what a conversation must name.
+func (d *Discoverer) Matcher() *Matcher { return d.matcher.Load() }
+
 // SetMatcher replaces what a conversation must name, and has everything looked at anew.
 func (d *Discoverer) SetMatcher(m *Matcher) {
 	d.matcher.Store(m)

@@ -126,6 +126,11 @@ func (a *registerAPI) webhookRegister(r *http.Request, at conversation.Instance,
 	}
 	reg.By = at.AgentServer
 	_, _, err := a.conversations.Register(r.Context(), reg)
+	if _, unlocated := errors.AsType[*conversation.UnlocatedError](err); unlocated {
+		// Its own requests will say where it is. A repetition of this one wouldn't.
+		a.logger.Debug("webhook doesn't say which agent server it comes from", "agent_server", at.Name(), "conversation", info.ID)
+		return nil
+	}
 	return err
 }
 

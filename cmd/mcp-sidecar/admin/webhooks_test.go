@@ -231,12 +231,17 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestOneOfMany: an agent server of a pattern must say which one it is.
+// TestOneOfMany: an agent server of a pattern must say which one it is, or let
+// the requests of its conversations say so.
 func TestOneOfMany(t *testing.T) {
 	f := newFake()
 	f.err = fmt.Errorf("registering: %w", &conversation.UnlocatedError{AgentServer: "other"})
 	h := webhookHandler(t, f, io.Discard, new([]string))
 	w := send(h, "POST", "/webhooks/openhands/other/conversations", description("idle", "http://sidecar:8080/mcp"), "Authorization", "Bearer o")
+	if w.Code != 204 {
+		t.Errorf("webhook: %d %s", w.Code, w.Body)
+	}
+	w = send(h, "PUT", "/v1/conversations/x", "", "Authorization", "Bearer o")
 	if p := problemOf(t, w); p.Status != 422 || !strings.Contains(p.Detail, "URL") {
 		t.Errorf("%+v", p)
 	}

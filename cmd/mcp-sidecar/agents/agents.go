@@ -2,7 +2,6 @@ package agents
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -52,7 +51,7 @@ type Discoverer interface {
 	SetTargets(targets []discovery.Target)
 }
 
-// Deps is what Agents works with. All but Logger, Keep and Own are required.
+// Deps is what Agents works with.
 type Deps struct {
 	Logger     *slog.Logger // nil is silent
 	Registry   *conversation.Registry
@@ -65,6 +64,8 @@ type Deps struct {
 	// Own returns the addresses of the sidecar's own listeners, which no agent
 	// server can have.
 	Own func() []netip.AddrPort
+	// Init makes the metrics of an agent server of the configuration. Optional.
+	Init func(name string)
 }
 
 // Agents knows the agent servers. Its methods are safe for concurrent use. Call
@@ -122,6 +123,9 @@ func (a *Agents) Configure(ctx context.Context, cfg *config.Config) error {
 	defer a.configuring.Unlock()
 	var all []conversation.Instance
 	for _, s := range cfg.AgentServers {
+		if a.Init != nil {
+			a.Init(s.Name)
+		}
 		if !s.IsPattern() {
 			all = append(all, conversation.Instance{AgentServer: s.Name})
 		}
@@ -206,23 +210,10 @@ func (a *Agents) newAgent(ctx context.Context, cfg *config.Config, at conversati
 
 // connect makes what calls the agent server with the key that is known now.
 func (a *Agents) connect(ag *agent) error {
-	u := ag.cfg.Base()
-	if ag.URL != "" {
-		var err error
-		if u, err = url.Parse(ag.URL); err != nil {
-			return errors.New("the URL of an agent server can't be read")
-		}
-	}
-	s := notify.DefaultAgentServer(ag.Name(), u)
-	s.Label, s.CAFile, s.Concurrency, s.Forbidden = ag.AgentServer, ag.cfg.CAFile, ag.cfg.Concurrency, a.isOwn
-	switch {
-	case ag.cfg.APIKeyFile != "":
-		s.APIKey = a.ReadKey(ag.cfg.APIKeyFile)
-	case ag.key != "":
+	s := Callable(ag.cfg, ag.URL, a.ReadKey)
+	s.Forbidden = a.isOwn
+	if s.APIKey == nil && ag.key != "" {
 		s.APIKey = fixed(ag.key)
-	}
-	if ag.cfg.RefreshPath != "" {
-		s.RefreshPath = ag.cfg.RefreshPath
 	}
 	c, err := notify.NewAgentClient(s)
 	if err != nil {
@@ -230,6 +221,26 @@ func (a *Agents) connect(ag *agent) error {
 	}
 	ag.server, ag.client = s, c
 	return nil
+}
+
+// Callable returns how to call an agent server of the configuration; where that is
+// a pattern, the one at a URL. readKey returns a function that reads a key file.
+func Callable(entry config.AgentServer, at string, readKey func(file string) func() (string, error)) notify.AgentServer {
+	u := entry.Base()
+	if entry.IsPattern() {
+		u, _ = config.ParseAgentURL(at) // without one, it is refused later
+	} else {
+		at = ""
+	}
+	s := notify.DefaultAgentServer(conversation.Instance{AgentServer: entry.Name, URL: at}.Name(), u)
+	s.Label, s.CAFile, s.Concurrency = entry.Name, entry.CAFile, entry.Concurrency
+	if entry.APIKeyFile != "" {
+		s.APIKey = readKey(entry.APIKeyFile)
+	}
+	if entry.RefreshPath != "" {
+		s.RefreshPath = entry.RefreshPath
+	}
+	return s
 }
 
 func fixed(key string) func() (string, error) {

@@ -68,6 +68,7 @@ type Config struct {
 	KeepAlive           time.Duration `yaml:"keepAlive"`
 	ConversationHeaders []string      `yaml:"conversationHeaders"`
 	RegistrationTTL     time.Duration `yaml:"registrationTtl"`
+	DiscoveryInterval   time.Duration `yaml:"discoveryInterval"`
 	RefreshConcurrency  int           `yaml:"refreshConcurrency"`
 	DrainDelay          time.Duration `yaml:"drainDelay"`
 	DrainTimeout        time.Duration `yaml:"drainTimeout"`
@@ -163,6 +164,7 @@ func Default() Config {
 		KeepAlive:           15 * time.Second,
 		ConversationHeaders: []string{"X-OpenHands-ServerConversation-ID"},
 		RegistrationTTL:     7 * 24 * time.Hour,
+		DiscoveryInterval:   30 * time.Second,
 		RefreshConcurrency:  128,
 		DrainDelay:          3 * time.Second,
 		DrainTimeout:        25 * time.Second,

@@ -23,6 +23,7 @@ func (c *Config) validate(r *report) {
 	positive(r, "sessionIdle", c.SessionIdle)
 	positive(r, "keepAlive", c.KeepAlive)
 	notNegative(r, "registrationTtl", c.RegistrationTTL)
+	positive(r, "discoveryInterval", c.DiscoveryInterval)
 	atLeast(r, "refreshConcurrency", c.RefreshConcurrency, 1)
 	for i, h := range c.ConversationHeaders {
 		if !headerRE.MatchString(h) {
