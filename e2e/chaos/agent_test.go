@@ -74,7 +74,7 @@ func (a *agent) ended(e *entry, m *message, got reply, err error) bool {
 
 // broke decides whether a request may have ended like this.
 func (a *agent) broke(e *entry, err error) {
-	if _, ok := errors.AsType[errConnection](err); !ok || !a.w.time.wasDown(e.began) {
+	if _, ok := errors.AsType[connectionError](err); !ok || !a.w.time.wasDown(e.began) {
 		a.w.ledger.defect(e, "%v", err)
 	}
 	time.Sleep(between(a.rng, 0, 200*time.Millisecond)) // it may be away for longer
@@ -278,7 +278,7 @@ func (a *agent) cancel(tool string) {
 	m, got, err := a.caller.ask(id, e.method, map[string]any{"name": tool, "arguments": args})
 	<-told
 	if err != nil && got.answer == nil && (got.status == http.StatusAccepted || got.status == http.StatusOK) {
-		if _, broke := errors.AsType[errConnection](err); !broke {
+		if _, broke := errors.AsType[connectionError](err); !broke {
 			a.w.ledger.end(e, left, nil)
 			return
 		}

@@ -27,7 +27,6 @@ func growth() float64 {
 func TestChaos(t *testing.T) {
 	seed := number(t, "CHAOS_SEED", uint64(time.Now().UnixNano()))
 	lasting := duration(t)
-	t.Logf("CHAOS_SEED=%d CHAOS_DURATION=%v", seed, lasting)
 	fmt.Printf("CHAOS_SEED=%d CHAOS_DURATION=%v\n", seed, lasting)
 
 	w := newWorld(t, seed, "stateful", "stateless", "default")

@@ -29,11 +29,11 @@ const (
 	modern = "2026-07-28"
 )
 
-// errConnection is a connection that broke: that is allowed only while the sidecar is away.
-type errConnection struct{ err error }
+// connectionError is a connection that broke: that is allowed only while the sidecar is away.
+type connectionError struct{ err error }
 
-func (e errConnection) Error() string { return "the connection broke: " + e.err.Error() }
-func (e errConnection) Unwrap() error { return e.err }
+func (e connectionError) Error() string { return "the connection broke: " + e.err.Error() }
+func (e connectionError) Unwrap() error { return e.err }
 
 // errSilent is an answer that doesn't come.
 var errSilent = errors.New("nothing comes any more")
@@ -83,7 +83,7 @@ func (c *caller) connect() error {
 	}
 	conn, err := net.DialTimeout("tcp", c.addr, 5*time.Second)
 	if err != nil {
-		return errConnection{err}
+		return connectionError{err}
 	}
 	c.c, c.r = conn, bufio.NewReader(conn)
 	return nil
@@ -112,7 +112,7 @@ func (c *caller) send(method, body string, header ...string) (*http.Response, er
 	_ = c.c.SetDeadline(time.Now().Add(c.patience))
 	if _, err := c.c.Write(b.Bytes()); err != nil {
 		c.hangUp()
-		return nil, errConnection{err}
+		return nil, connectionError{err}
 	}
 	resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *caller) broke(err error) error {
 	case errors.As(err, &op) && op.Timeout():
 		return errSilent
 	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return errConnection{err}
+		return connectionError{err}
 	}
 	return err
 }

@@ -40,7 +40,7 @@ func (l *listener) listen() {
 		if l.closing.Load() {
 			return
 		}
-		if _, broke := errors.AsType[errConnection](err); err != nil && (!broke && !errors.Is(err, io.EOF) || !l.w.time.wasDown(sign)) {
+		if _, broke := errors.AsType[connectionError](err); err != nil && (!broke && !errors.Is(err, io.EOF) || !l.w.time.wasDown(sign)) {
 			l.w.ledger.defect(nil, "the stream of %s, from %s, last heard of at %s, ended at %s: %v",
 				l.name, l.w.time.at(began), l.w.time.at(sign), l.w.time.at(time.Now()), err)
 		}
@@ -58,7 +58,7 @@ func (l *listener) once(sign *time.Time) error {
 	if l.last != "" {
 		header = []string{"Last-Event-ID", l.last}
 	}
-	resp, err := l.stream.send(http.MethodGet, "", header...)
+	resp, err := l.stream.send(http.MethodGet, "", header...) //nolint:bodyclose // the connection is
 	if err != nil {
 		return err
 	}
@@ -83,17 +83,14 @@ func (l *listener) once(sign *time.Time) error {
 	})
 }
 
-// errOver is the response to a subscription: its stream has ended in good order.
-var errOver = errors.New("the subscription is over")
-
 // subscribe is once for the new revision.
 func (l *listener) subscribe(sign *time.Time) error {
 	l.n++
 	id := fmt.Sprintf(`"%s/subscription/%d"`, l.name, l.n)
 	const params = `{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 		`"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"chaos","version":"1"}}}`
-	resp, err := l.stream.send(http.MethodPost, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"subscriptions/listen","params":%s}`, id, params),
-		"Mcp-Method", "subscriptions/listen")
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"subscriptions/listen","params":%s}`, id, params)
+	resp, err := l.stream.send(http.MethodPost, body, "Mcp-Method", "subscriptions/listen") //nolint:bodyclose // the connection is
 	if err != nil {
 		return err
 	}
@@ -101,7 +98,7 @@ func (l *listener) subscribe(sign *time.Time) error {
 	if resp.StatusCode == http.StatusOK && strings.HasPrefix(kind, "application/json") {
 		raw, err := io.ReadAll(resp.Body)
 		if err != nil {
-			return errConnection{err}
+			return connectionError{err}
 		}
 		m, err := readMessage(raw)
 		if err != nil || m.Error == nil || !m.Error.own() {

@@ -80,7 +80,7 @@ func strict(raw []byte, v any) error {
 func readMessage(raw []byte) (message, error) {
 	var m message
 	if err := strict(raw, &m); err != nil {
-		return m, fmt.Errorf("%v: %.300q", err, raw) // not wrapped: that it ends too early isn't the end of a connection
+		return m, fmt.Errorf("%s: %.300q", err.Error(), raw) // not wrapped: that it ends too early isn't the end of a connection
 	}
 	answers := 0
 	if m.Result != nil {

@@ -22,7 +22,7 @@ type wire struct {
 	addr, to string
 
 	mu       sync.Mutex
-	listener net.Listener
+	listener *net.TCPListener
 	pipes    map[*pipe]struct{}
 	weather  weather
 	rng      *rand.Rand
@@ -53,7 +53,12 @@ func (w *wire) open() {
 	if w.listener != nil {
 		return
 	}
-	listener, err := (&net.ListenConfig{}).Listen(w.t.Context(), "tcp", w.addr)
+	addr, err := net.ResolveTCPAddr("tcp", w.addr)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	listener, err := net.ListenTCP("tcp", addr)
 	if err != nil {
 		w.t.Errorf("listening in front of a backend: %v", err)
 		return
@@ -61,11 +66,11 @@ func (w *wire) open() {
 	w.listener = listener
 	w.wg.Go(func() {
 		for {
-			c, err := listener.Accept()
+			c, err := listener.AcceptTCP()
 			if err != nil {
 				return
 			}
-			w.wg.Go(func() { w.carry(c.(*net.TCPConn)) })
+			w.wg.Go(func() { w.carry(c) })
 		}
 	})
 }
@@ -104,13 +109,18 @@ func (w *wire) each(percent int, f func(*pipe)) int {
 
 // carry carries one connection to its end.
 func (w *wire) carry(sidecar *net.TCPConn) {
-	c, err := net.DialTimeout("tcp", w.to, 3*time.Second)
+	to, err := net.ResolveTCPAddr("tcp", w.to)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	backend, err := net.DialTCP("tcp", nil, to)
 	if err != nil { // it has just gone
 		_ = sidecar.SetLinger(0)
 		_ = sidecar.Close()
 		return
 	}
-	p := &pipe{sidecar: sidecar, backend: c.(*net.TCPConn), gone: make(chan struct{})}
+	p := &pipe{sidecar: sidecar, backend: backend, gone: make(chan struct{})}
 	w.mu.Lock()
 	for _, h := range []*half{&p.up, &p.down} {
 		h.p, h.left = p, -1

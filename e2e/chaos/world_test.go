@@ -185,7 +185,7 @@ func (b *backend) end(s syscall.Signal) {
 // offer makes the process offer the tools of another version.
 func (b *backend) offer(version string) {
 	b.w.time.note("%s: now offers %s", b.mode, version)
-	resp, err := http.Post("http://"+b.addr+"/admin/tools?version="+version, "", http.NoBody) //nolint:noctx // as short as the test
+	resp, err := http.Post("http://"+b.addr+"/admin/tools?version="+version, "", http.NoBody)
 	if err != nil {
 		b.w.t.Errorf("changing the tools of a backend: %v", err)
 		return
@@ -234,14 +234,15 @@ func newSidecar(w *world) *sidecar {
 	t := w.t
 	t.Helper()
 	s := &sidecar{w: w, listen: proc.ReserveAddr(t), ops: proc.ReserveAddr(t), ctrl: proc.ReserveAddr(t)}
-	config := fmt.Sprintf("hold: %v\nholdCall: %v\nsessionIdle: %v\nkeepAlive: %v\ndrainDelay: 100ms\ndrainTimeout: 5s\nservers:\n",
+	var config strings.Builder
+	fmt.Fprintf(&config, "hold: %v\nholdCall: %v\nsessionIdle: %v\nkeepAlive: %v\ndrainDelay: 100ms\ndrainTimeout: 5s\nservers:\n",
 		hold, holdCall, sessionIdle, keepAlive)
 	for _, b := range w.backends {
-		config += fmt.Sprintf("  - name: %s\n    path: /%s\n    upstream: http://%s/mcp\n", b.mode, b.mode, b.wire.addr)
+		fmt.Fprintf(&config, "  - name: %s\n    path: /%s\n    upstream: http://%s/mcp\n", b.mode, b.mode, b.wire.addr)
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.args = []string{
