@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -145,7 +146,7 @@ func (s *oldStub) stream(w http.ResponseWriter, r *http.Request) {
 		s.sessions = map[string]*oldSession{}
 	}
 
-	sess.id = strconv.Itoa(len(s.sessions))
+	sess.id = rand.Text() // as of servers in use, another in each process
 	s.sessions[sess.id] = sess
 	s.mu.Unlock()
 

@@ -256,3 +256,35 @@ func FuzzMessageURL(f *testing.F) {
 		}
 	})
 }
+
+// TestOldMany: more sessions than are re-opened at one time, each with one
+// handshake.
+func TestOldMany(t *testing.T) {
+	const clients = 3 * reopenAtOnce
+
+	r := oldRig(t)
+	r.backend.start((&oldStub{}).process())
+
+	all := make([]*oldClient, clients)
+	for i := range all {
+		all[i] = r.connect("/team/sse")
+		all[i].initialize(t)
+	}
+
+	r.settled()
+	r.swap((&oldStub{}).process())
+
+	for i, c := range all {
+		c.request(callBody(i, "a"))
+	}
+
+	for i, c := range all {
+		if result, code, _ := c.response(t, i); code != 0 {
+			t.Error(result, code)
+		}
+	}
+
+	if n := r.backend.count(2, methodInitialize); n != clients {
+		t.Errorf("%d initialize for %d sessions", n, clients)
+	}
+}
