@@ -25,10 +25,11 @@ func Need(tb testing.TB, program string) string {
 	return ""
 }
 
-// WaitListening waits until somebody listens on a TCP address.
+// WaitListening waits until somebody listens on a TCP address. It has more patience than Eventually: some programs take long
+// to start.
 func WaitListening(tb testing.TB, addr string) {
 	tb.Helper()
-	Eventually(tb, "a listener on "+addr, func() bool {
+	Within(tb, 4*Patience, "a listener on "+addr, func() bool {
 		c, err := net.DialTimeout("tcp", addr, time.Second)
 		if err != nil {
 			return false
