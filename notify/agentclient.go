@@ -54,7 +54,9 @@ func (c *AgentClient) Get(ctx context.Context, path string, query url.Values) (i
 		return &answerBody{resp.Body, cancel}, nil
 	}
 	defer cancel()
-	if e := answerOf(c.transport.read(resp, key, cancel)).classify(); e != nil {
+	resp = c.transport.read(resp, key, cancel)
+	defer resp.Body.Close()
+	if e := answerOf(resp).classify(); e != nil {
 		return nil, e
 	}
 

@@ -72,8 +72,9 @@ func TestDeadAgentServerComesBack(t *testing.T) {
 		h.settle("default")
 		defer h.run()()
 		after(2 * time.Minute)
-		if diff := cmp.Diff(map[conversation.State]int{conversation.StateParked: 300}, h.states(ids)); diff != "" {
-			t.Error(diff)
+		// One may be the last that it was tried with.
+		if states := h.states(ids); states[conversation.StateParked] < 299 || states[conversation.StateParked]+states[conversation.StateFailed] != 300 {
+			t.Errorf("states: %v", states)
 		}
 		if n := h.clients["a"].count(); n > 30 {
 			t.Errorf("%d calls to a dead agent server in two minutes", n)

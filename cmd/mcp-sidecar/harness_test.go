@@ -46,7 +46,7 @@ func echo(name string) server.ToolHandlerFunc {
 	return func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if name == "slow" {
 			select {
-			case <-time.After(700 * time.Millisecond):
+			case <-time.After(5 * time.Second):
 			case <-ctx.Done():
 			}
 		}

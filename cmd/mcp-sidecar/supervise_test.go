@@ -46,7 +46,7 @@ func (s *supervised) wait(t *testing.T) error {
 func TestTerminate(t *testing.T) {
 	b := startBackend(t, "add", "slow")
 	s := startSupervised(t, testConfig(t, b.url(), func(c *config.Config) {
-		c.DrainDelay, c.DrainTimeout = 300*time.Millisecond, time.Hour
+		c.DrainDelay, c.DrainTimeout = 3*time.Second, time.Hour
 	}), appOptions{})
 	g := newAgent(t, s.app, "/mcp")
 	g.tools()

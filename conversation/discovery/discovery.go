@@ -182,5 +182,5 @@ func (d *Discoverer) reconcile(ctx context.Context, all *sync.WaitGroup) {
 func (d *Discoverer) spread() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return rand.N(time.Duration(len(d.targets))*2*time.Millisecond + 1)
+	return rand.N(time.Duration(len(d.targets))*2*time.Millisecond + 1) //nolint:gosec // spreads load, protects nothing
 }

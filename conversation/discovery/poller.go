@@ -72,7 +72,7 @@ func (p *poller) next(err error) time.Duration {
 	if p.fails > 0 {
 		wait = min(p.d.cfg.MinBackoff<<(p.fails-1), p.d.cfg.MaxBackoff)
 	}
-	return wait*4/5 + rand.N(wait*2/5+1)
+	return wait*4/5 + rand.N(wait*2/5+1) //nolint:gosec // spreads load, protects nothing
 }
 
 // look does one run.
@@ -81,7 +81,7 @@ func (p *poller) look(ctx context.Context) error {
 	full := m != p.matcher || p.fullAt.IsZero() || began.Sub(p.fullAt) >= p.d.cfg.FullInterval
 	found, err := p.search(ctx, m, full)
 	if ctx.Err() != nil {
-		return nil
+		return err // nobody waits for the next run
 	}
 	p.d.metrics.ran(p.target.AgentServer, time.Since(began), err)
 	p.report(found, err)

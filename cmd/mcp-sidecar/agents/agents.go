@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -398,10 +399,5 @@ func (a *Agents) ownURL(s string) bool {
 	if err != nil || a.Own == nil {
 		return false
 	}
-	for _, to := range addresses(u) {
-		if a.isOwn(to) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(addresses(u), a.isOwn)
 }

@@ -135,7 +135,7 @@ func TestKeyIsTriedFirst(t *testing.T) {
 	}
 
 	s.change(func(s *sandbox) { s.key = "key-2" }) // its key changes
-	r.pass(claimPause)
+	r.pass()
 	r.seen("x", s.URL, "key-2")
 	r.wantKey(name, "key-2")
 	r.idle()
@@ -149,20 +149,20 @@ func TestKeyIsTriedFirst(t *testing.T) {
 	r.idle()
 	r.wantKey(name, "key-2")
 	revive(t, s, addr)
-	r.pass(claimPause)
+	r.pass()
 	r.seen("x", s.URL, "key-3")
 	r.wantKey(name, "key-3")
 }
 
 // pass lets the time pass that must lie between two trials.
-func (r *rig) pass(d time.Duration) {
+func (r *rig) pass() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ag := range r.known {
-		ag.triedAt = ag.triedAt.Add(-d)
+		ag.triedAt = ag.triedAt.Add(-claimPause)
 	}
 	for id := range r.claims {
-		r.claims[id] = r.claims[id].Add(-d)
+		r.claims[id] = r.claims[id].Add(-claimPause)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestConversationMoves(t *testing.T) {
 		{ID: "x", AgentServer: b.URL, Source: conversation.SourceAdmin, By: "boxes"},
 		{ID: "x", AgentServer: b.URL, Source: conversation.SourceWebhook, By: "boxes"},
 	} {
-		r.pass(claimPause)
+		r.pass()
 		if _, _, err := r.Register(t.Context(), reg); err != nil {
 			t.Errorf("%s: %v", reg.Source, err)
 		}
@@ -297,7 +297,7 @@ func TestConversationMoves(t *testing.T) {
 
 	// The first is gone: now it does.
 	a.Close()
-	r.pass(claimPause)
+	r.pass()
 	r.seen("x", b.URL, "key-b")
 	eventually(t, "x moved", func() bool { return r.at("x") == "boxes "+b.URL })
 
@@ -306,7 +306,7 @@ func TestConversationMoves(t *testing.T) {
 	c := newSandbox(t, "")
 	r.seen("", c.URL, "")
 	r.wantKey("boxes "+c.URL, "")
-	r.pass(claimPause)
+	r.pass()
 	r.seen("x", c.URL, "")
 	r.settled("x", c)
 	if got := r.at("x"); got != "boxes "+b.URL {

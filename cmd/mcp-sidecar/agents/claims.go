@@ -29,17 +29,15 @@ func (a *Agents) Seen(s conversation.Sighting) {
 			err = errTooMany
 		}
 		switch {
-		case err == nil:
-			s.AgentServer, s.AgentURL = at.AgentServer, at.URL
-		default: // the registry refuses it too, and counts that
-			a.warn(s.AgentServer, err)
-		}
-		if err == nil && a.disputed(s.ID, at) {
+		case err != nil:
+			a.warn(s.AgentServer, err) // the registry refuses it too, and counts that
+		case s.ID == "":
+			return
+		case a.disputed(s.ID, at):
 			a.claim(s.ID, at)
 			s.AgentServer, s.AgentURL = "", "" // it lives, wherever it is
-		}
-		if err == nil && s.ID == "" {
-			return
+		default:
+			s.AgentServer, s.AgentURL = at.AgentServer, at.URL
 		}
 	}
 	a.Registry.Seen(s)

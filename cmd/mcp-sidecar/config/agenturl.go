@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
@@ -156,7 +157,7 @@ func agentPort(u *url.URL) (string, error) {
 	case u.Scheme == "http" && n == 80, u.Scheme == "https" && n == 443:
 		return "", nil
 	}
-	return fmt.Sprint(n), nil
+	return strconv.FormatUint(uint64(n), 10), nil
 }
 
 // ErrNotAllowed says that no configured agent server has that address.
@@ -189,7 +190,7 @@ func (c *Config) ResolveAgent(s string) (conversation.Instance, error) {
 }
 
 // at returns what a URL of [ParseAgentURL] is at the entry, if it belongs there.
-func (a *AgentServer) at(u *url.URL) (conversation.Instance, bool) {
+func (a AgentServer) at(u *url.URL) (conversation.Instance, bool) {
 	if !a.IsPattern() {
 		own, err := ParseAgentURL(a.URL)
 		return conversation.Instance{AgentServer: a.Name}, err == nil && *own == *u

@@ -40,8 +40,11 @@ func TestParseAgentURLRefuses(t *testing.T) {
 		}
 		c := Default()
 		c.AgentServers = []AgentServer{
-			{Name: "a", URL: "http://*.internal:*"}, {Name: "b", URL: "http://localhost:*"}, {Name: "c", URL: "http://169.254.169.254:*"},
-			{Name: "d", URL: "http://*.169.254"}, {Name: "e", URL: "http://0xa9fea9fe:*"},
+			{Name: "a", URL: "http://*.internal:*"},
+			{Name: "b", URL: "http://localhost:*"},
+			{Name: "c", URL: "http://169.254.169.254:*"},
+			{Name: "d", URL: "http://*.169.254"},
+			{Name: "e", URL: "http://0xa9fea9fe:*"},
 		}
 		if at, err := c.ResolveAgent(s); err == nil {
 			t.Errorf("%q is allowed as %+v", s, at)
