@@ -56,13 +56,17 @@ func newProbe(cfg *Config, d Deps, m *Metrics, log *slog.Logger, s signals, watc
 	wrap := func(next http.RoundTripper) http.RoundTripper {
 		return &wire{next: next, headers: headers, origin: cfg.URL, identity: cfg.IdentityHeader, limit: cfg.MaxListBytes}
 	}
-	var base http.RoundTripper = newTransport(d, cfg)
-	if d.Transport != nil {
-		base = d.Transport
+	newClient := func() *http.Client {
+		base := d.Transport
+		if base == nil {
+			base = newTransport(d, cfg)
+		}
+		return &http.Client{Transport: wrap(base), CheckRedirect: sameOrigin}
 	}
-	p.client = &http.Client{Transport: wrap(base), CheckRedirect: sameOrigin}
+	p.client = newClient()
 	if watching && cfg.Transport != TransportSSE {
-		p.watcher = newWatcher(p.client, cfg, log, s)
+		// When a process on its way out ends the stream, the connection is free again. The next handshake must not get it.
+		p.watcher = newWatcher(newClient(), cfg, log, s)
 		if d.Transport == nil {
 			p.sentinel = newSentinel(d, cfg, wrap, p.cheapRequest, s)
 		}
@@ -248,6 +252,9 @@ func (p *probe) close(ctx context.Context) {
 		_ = p.rpc.Close() // it has no session to end
 	}
 	p.drop()
+	if p.watcher != nil {
+		p.watcher.client.CloseIdleConnections()
+	}
 }
 
 // endSession tells the backend that a session isn't needed any more. It may not care (405), or be gone.
