@@ -19,6 +19,9 @@ type event struct {
 	Error    string   `json:"error"`
 }
 
+// patience is how long to wait for a client: where many Pythons start at once, a second's work takes a while.
+const patience = 4 * proc.Patience
+
 // client is a process that calls a tool again and again, and the ledger of what it said.
 type client struct {
 	t    *testing.T
@@ -30,7 +33,6 @@ type client struct {
 	calls    int    // that have succeeded
 	told     int
 	tools    []string // of its newest list
-	lists    int
 	failures []string
 	done     bool
 }
@@ -60,7 +62,6 @@ func (c *client) look() {
 			c.protocol = e.Protocol
 		case "tools":
 			c.tools = e.Tools
-			c.lists++
 		case "call":
 			c.calls++
 		case "told":
@@ -84,20 +85,10 @@ func (c *client) look() {
 // waitFor waits until something holds for what the client said.
 func (c *client) waitFor(what string, ok func() bool) {
 	c.t.Helper()
-	proc.Eventually(c.t, fmt.Sprintf("%s (%s): %s", c.name, c.protocol, what), func() bool {
+	proc.Within(c.t, patience, fmt.Sprintf("%s (%s): %s", c.name, c.protocol, what), func() bool {
 		c.t.Helper()
 		c.look()
 		return ok()
-	})
-}
-
-// waitConnected waits for the first calls. Where many Pythons start at once, importing FastMCP takes a while.
-func (c *client) waitConnected() {
-	c.t.Helper()
-	proc.Within(c.t, 4*proc.Patience, c.name+" to connect", func() bool {
-		c.t.Helper()
-		c.look()
-		return c.calls > 0
 	})
 }
 

@@ -62,8 +62,10 @@ func testSwaps(t *testing.T, p programs, server, names []string) {
 		return b
 	}
 	b := start("v1")
-	proc.Start(t, p.sidecar, "run", "--upstream", "http://"+backend+"/mcp", "--listen", sidecar, "--admin-listen", control,
-		"--ops-listen", "127.0.0.1:0", "--state", filepath.Join(t.TempDir(), "state.db"))
+	// On a busy machine the next process may take longer to start than requests are held by default.
+	proc.Start(t, p.sidecar, "run", "--upstream", "http://"+backend+"/mcp", "--hold", "55s", "--hold-call", "55s",
+		"--listen", sidecar, "--admin-listen", control, "--ops-listen", "127.0.0.1:0",
+		"--state", filepath.Join(t.TempDir(), "state.db"))
 	proc.WaitListening(t, sidecar)
 	api, err := admin.NewClient(control, "")
 	if err != nil {
@@ -73,7 +75,7 @@ func testSwaps(t *testing.T, p programs, server, names []string) {
 	settled := func(swaps, changes int) {
 		t.Helper()
 		var got admin.Server
-		proc.Eventually(t, fmt.Sprintf("swap %d to settle", swaps), func() bool {
+		proc.Within(t, patience, fmt.Sprintf("swap %d to settle", swaps), func() bool {
 			all, err := api.Servers(t.Context())
 			if err != nil || len(all) != 1 {
 				t.Fatalf("servers: %+v, %v", all, err)
@@ -92,7 +94,7 @@ func testSwaps(t *testing.T, p programs, server, names []string) {
 		clients = append(clients, startClient(t, name, p.clients[name], "http://"+sidecar+"/mcp"))
 	}
 	for _, c := range clients {
-		c.waitConnected()
+		c.waitCalls()
 	}
 
 	before, changes := "v1", 0
