@@ -101,10 +101,10 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, t
 	if x.sess != nil {
 		x.sess.begin(x.start)
 		defer func() { x.sess.end(time.Now()) }()
+	}
 
-		if x.handled() {
-			return
-		}
+	if x.handled() {
+		return
 	}
 
 	if x.listens && x.sess == nil {
@@ -299,7 +299,7 @@ func refuseID(w http.ResponseWriter, status int, id []byte) {
 // needn't reach the backend.
 func (x *exchange) handled() bool {
 	for i := range x.env.messages {
-		if m := &x.env.messages[i]; m.kind == kindResponse {
+		if m := &x.env.messages[i]; m.kind == kindResponse && x.sess != nil {
 			x.answers = append(x.answers, x.sess.answerTo(m))
 		}
 	}
@@ -311,7 +311,8 @@ func (x *exchange) handled() bool {
 
 	// A request that is held never reaches the backend; one that the backend had
 	// when it went away is gone with it.
-	if !x.sess.cancelHeld(m.cancelledID) && !x.srv.gate.look().away {
+	held := x.sess != nil && x.sess.cancelHeld(m.cancelledID)
+	if !held && !x.srv.gate.look().away {
 		return false
 	}
 

@@ -196,7 +196,7 @@ func TestTooManyHeld(t *testing.T) {
 }
 
 func TestCancelledWhileHeld(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.Servers[0].Hold = time.Hour })
 	r.backend.start(mcpServer([]string{"a"}))
 
 	id := r.initialize()
@@ -221,6 +221,14 @@ func TestCancelledWhileHeld(t *testing.T) {
 
 	if g := <-ended; g.status != 202 || g.body != "" {
 		t.Errorf("the cancelled request got %d %s", g.status, g.body)
+	}
+
+	// Without a session it can't be about a request that is held: there is nothing to cancel.
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+
+	if g := r.do(soon, http.MethodPost, "/mcp", "", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`); g.status != 202 {
+		t.Errorf("cancelled without a session: %d %s", g.status, g.body)
 	}
 
 	r.backend.start(mcpServer([]string{"a"}))
