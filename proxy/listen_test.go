@@ -79,15 +79,13 @@ func (l *listening) message(t *testing.T) (m struct {
 ) {
 	t.Helper()
 
-	select {
-	case e := <-l.events:
-		if err := json.Unmarshal([]byte(e), &m); err != nil {
-			t.Fatalf("%s: %v", e, err)
-		}
-	case err := <-l.ended:
-		t.Fatalf("the stream ended: %v", err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("no message")
+	e, err := l.event()
+	if err != nil {
+		t.Fatalf("no message: %v", err)
+	}
+
+	if err := json.Unmarshal([]byte(e), &m); err != nil {
+		t.Fatalf("%s: %v", e, err)
 	}
 
 	return m
@@ -687,9 +685,13 @@ func TestSubscriptionsEndWithTheSidecar(t *testing.T) {
 		return fmt.Sprint(r.proxy.Stats()[0].Streams, testutil.ToFloat64(m.streams), testutil.ToFloat64(m.inFlight))
 	}
 
-	if g := gauges(); g != "1 1 0" {
-		t.Errorf("streams and requests: %s", g)
-	}
+	eventually(t, "it is counted", func() error { // after the client has its acknowledgement
+		if g := gauges(); g != "1 1 0" {
+			return fmt.Errorf("streams and requests: %s", g)
+		}
+
+		return nil
+	})
 
 	r.proxy.Quiesce()
 	l.over(t, "1")

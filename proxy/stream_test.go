@@ -93,15 +93,29 @@ func (r *rig) follow(req *http.Request, cancel context.CancelFunc) *listening {
 func (l *listening) next(t *testing.T, text string) {
 	t.Helper()
 
+	if e, err := l.event(); err != nil {
+		t.Errorf("no event (%v), want %s", err, text)
+	} else if !strings.Contains(e, text) {
+		t.Errorf("got %s, want %s", e, text)
+	}
+}
+
+// event waits for an event. Those that came before the end come first.
+func (l *listening) event() (string, error) {
 	select {
 	case e := <-l.events:
-		if !strings.Contains(e, text) {
-			t.Errorf("got %s, want %s", e, text)
-		}
+		return e, nil
 	case err := <-l.ended:
-		t.Errorf("the stream ended (%v), want %s", err, text)
+		l.ended <- err
+
+		select {
+		case e := <-l.events:
+			return e, nil
+		default:
+			return "", fmt.Errorf("the stream ended: %w", err)
+		}
 	case <-time.After(10 * time.Second):
-		t.Errorf("no event, want %s", text)
+		return "", context.DeadlineExceeded
 	}
 }
 
