@@ -74,7 +74,7 @@ func (a *agent) ended(e *entry, m *message, got reply, err error) bool {
 
 // broke decides whether a request may have ended like this.
 func (a *agent) broke(e *entry, err error) {
-	if _, ok := errors.AsType[connectionError](err); !ok || !a.w.time.wasDown(e.began) {
+	if _, ok := errors.AsType[connectionError](err); !ok || !a.w.time.excuses(e.began) {
 		a.w.ledger.defect(e, "%v", err)
 	}
 	time.Sleep(between(a.rng, 0, 200*time.Millisecond)) // it may be away for longer

@@ -40,7 +40,10 @@ func (l *listener) listen() {
 		if l.closing.Load() {
 			return
 		}
-		if _, broke := errors.AsType[connectionError](err); err != nil && (!broke && !errors.Is(err, io.EOF) || !l.w.time.wasDown(sign)) {
+		_, broke := errors.AsType[connectionError](err)
+		switch {
+		case err == nil, broke && l.w.time.excuses(sign), errors.Is(err, io.EOF) && l.w.time.stopped(sign):
+		default:
 			l.w.ledger.defect(nil, "the stream of %s, from %s, last heard of at %s, ended at %s: %v",
 				l.name, l.w.time.at(began), l.w.time.at(sign), l.w.time.at(time.Now()), err)
 		}
@@ -132,10 +135,13 @@ func (l *listener) subscribe(sign *time.Time) error {
 		}
 		return nil
 	})
-	if over && errors.Is(err, io.EOF) {
-		return nil
+	switch {
+	case !errors.Is(err, io.EOF):
+		return err
+	case !over:
+		return connectionError{errors.New("the stream ended without a response")}
 	}
-	return err
+	return nil
 }
 
 // read reads the stream to its end, and notes each sign of life.

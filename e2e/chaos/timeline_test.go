@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +20,10 @@ type timeline struct {
 }
 
 // outage is a time in which the sidecar couldn't be reached.
-type outage struct{ from, to time.Time }
+type outage struct {
+	from, to time.Time
+	graceful bool // it was asked to stop: what it had begun it must finish
+}
 
 func newTimeline() *timeline { return &timeline{start: time.Now()} }
 
@@ -40,10 +44,10 @@ func (l *timeline) String() string {
 }
 
 // down notes that the sidecar is going to be away, and up that it is back.
-func (l *timeline) down() {
+func (l *timeline) down(graceful bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.outages = append(l.outages, outage{from: time.Now()})
+	l.outages = append(l.outages, outage{from: time.Now(), graceful: graceful})
 }
 
 func (l *timeline) up() {
@@ -52,14 +56,24 @@ func (l *timeline) up() {
 	l.outages[len(l.outages)-1].to = time.Now()
 }
 
-// wasDown reports whether the sidecar was away at some time since from.
-func (l *timeline) wasDown(from time.Time) bool {
+// excuses reports whether what began at that time may be cut off now, because the sidecar was away since.
+func (l *timeline) excuses(from time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range l.outages {
-		if o.to.IsZero() || o.to.After(from) {
+		switch {
+		case !o.to.IsZero() && o.to.Before(from):
+		case o.graceful && from.Before(o.from) && time.Since(o.from) < drainTimeout-slack:
+		default:
 			return true
 		}
 	}
 	return false
+}
+
+// stopped reports whether the sidecar was away at some time since from, asked to or not.
+func (l *timeline) stopped(from time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.outages, func(o outage) bool { return o.to.IsZero() || o.to.After(from) })
 }

@@ -28,6 +28,8 @@ const (
 	hold        = 4 * time.Second
 	holdCall    = 6 * time.Second
 	sessionIdle = 3 * time.Second
+	// drainTimeout is how long calls may go on when the sidecar is to stop.
+	drainTimeout = 8 * time.Second
 	// soon is how long a client may take for a call and a listing when all is well.
 	soon = 15 * time.Second
 	// slowest is how long each phase of a slow start takes at most, and slack what a busy machine may add to all.
@@ -235,8 +237,8 @@ func newSidecar(w *world) *sidecar {
 	t.Helper()
 	s := &sidecar{w: w, listen: proc.ReserveAddr(t), ops: proc.ReserveAddr(t), ctrl: proc.ReserveAddr(t)}
 	var config strings.Builder
-	fmt.Fprintf(&config, "hold: %v\nholdCall: %v\nsessionIdle: %v\nkeepAlive: %v\ndrainDelay: 100ms\ndrainTimeout: 5s\nservers:\n",
-		hold, holdCall, sessionIdle, keepAlive)
+	fmt.Fprintf(&config, "hold: %v\nholdCall: %v\nsessionIdle: %v\nkeepAlive: %v\ndrainDelay: 100ms\ndrainTimeout: %v\nservers:\n",
+		hold, holdCall, sessionIdle, keepAlive, drainTimeout)
 	for _, b := range w.backends {
 		fmt.Fprintf(&config, "  - name: %s\n    path: /%s\n    upstream: http://%s/mcp\n", b.mode, b.mode, b.wire.addr)
 	}
@@ -273,7 +275,7 @@ func (s *sidecar) start() {
 // end ends the process.
 func (s *sidecar) end(signal syscall.Signal) {
 	s.w.time.note("sidecar: %v", signal)
-	s.w.time.down()
+	s.w.time.down(signal == syscall.SIGTERM)
 	s.p.Signal(signal)
 	select {
 	case <-s.p.Done():
