@@ -98,10 +98,11 @@ func (d *demo) start(ctx context.Context, dir string) error {
 		kind = "stateless"
 	}
 	d.chapter("a %s backend, an agent server with %s, and the sidecar between them", kind, count(d.cfg.Conversations, "conversation"))
-	var err error
-	if d.address, err = freeAddress(ctx); err != nil {
+	addrs, err := freeAddresses(ctx, 1)
+	if err != nil {
 		return err
 	}
+	d.address = addrs[0]
 	if err := d.startBackend(ctx, V1); err != nil {
 		return err
 	}

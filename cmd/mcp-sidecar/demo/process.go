@@ -77,12 +77,16 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// freeAddress returns a loopback address that nobody listens on.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("looking for a free port: %w", err)
+// freeAddresses returns n loopback addresses that nobody listens on, each another one.
+func freeAddresses(ctx context.Context, n int) ([]string, error) {
+	addrs := make([]string, 0, n)
+	for range n {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("looking for a free port: %w", err)
+		}
+		defer l.Close() // when all are there: the same port must not come twice
+		addrs = append(addrs, l.Addr().String())
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return addrs, nil
 }

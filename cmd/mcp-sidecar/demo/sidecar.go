@@ -25,12 +25,9 @@ type sidecar struct {
 
 // startSidecar starts a sidecar with its state in dir and returns once it is ready.
 func startSidecar(ctx context.Context, exe, dir, backend string, a *agents) (*sidecar, error) {
-	var addrs [3]string
-	for i := range addrs {
-		var err error
-		if addrs[i], err = freeAddress(ctx); err != nil {
-			return nil, err
-		}
+	addrs, err := freeAddresses(ctx, 3)
+	if err != nil {
+		return nil, err
 	}
 	key := filepath.Join(dir, "agent-server.key")
 	if err := os.WriteFile(key, []byte(a.key), 0o600); err != nil {
