@@ -152,6 +152,7 @@ func TestSlowAgentServer(t *testing.T) {
 	}
 	quick.converse(id(many), s.urlOf(id(many)), map[string]string{"X-Sidecar-Agent-Server": "quick"})
 	s.waitCurrent(many + 1)
+	slow.forget() // conversations that were found before they listed their tools were refreshed
 
 	answer := make(chan struct{})
 	slow.intercept(func(_ http.ResponseWriter, r *http.Request, _ string) bool {

@@ -26,6 +26,7 @@ func TestChangedDefinitions(t *testing.T) {
 	s := startSidecar(t, b, "--agent-server", a.url())
 	talk := a.converse(id(1), s.urlOf(id(1)), nil)
 	s.waitCurrent(1)
+	a.forget()
 	w := startCrowd(t, s.url(), 2)
 
 	const input = `"inputSchema": {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]}`
@@ -81,6 +82,7 @@ func TestOverlappingSwaps(t *testing.T) {
 	s := startSidecar(t, b, "--agent-server", a.url())
 	talk := a.converse(id(1), s.urlOf(id(1)), nil)
 	s.waitCurrent(1)
+	a.forget()
 
 	running := make(chan struct{}, 1)
 	a.intercept(func(http.ResponseWriter, *http.Request, string) bool {
