@@ -70,7 +70,7 @@ e2e-gosdk: race-notice ## Replace the backend under clients of the official Go S
 
 .PHONY: e2e-sdks
 e2e-sdks: ## Swap backends of four SDKs under clients of three (npm, Python)
-	go test -count=1 -timeout 20m -tags sdks ./e2e/sdks
+	go test -count=1 -v -timeout 20m -tags sdks ./e2e/sdks
 
 .PHONY: chaos
 chaos: ## Let everything fail at once for CHAOS_DURATION (3m) and compare the books
