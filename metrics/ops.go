@@ -70,9 +70,9 @@ func probe(state string, check func() error) http.Handler {
 func refuseWebPages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case foreignOrigin(r):
+		case ForeignOrigin(r):
 			http.Error(w, "requests of web pages are refused", http.StatusForbidden)
-		case reboundHost(r):
+		case ReboundHost(r):
 			http.Error(w, "over loopback, use localhost or an IP address as the host name", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
@@ -80,7 +80,9 @@ func refuseWebPages(next http.Handler) http.Handler {
 	})
 }
 
-func foreignOrigin(r *http.Request) bool {
+// ForeignOrigin reports whether a web page of another origin made the request. The
+// admin listeners refuse such requests too.
+func ForeignOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
 		return false
@@ -91,10 +93,10 @@ func foreignOrigin(r *http.Request) bool {
 	return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
 }
 
-// reboundHost reports whether the request came over loopback for a host name
+// ReboundHost reports whether the request came over loopback for a host name
 // that belongs elsewhere. An IP address can't be rebound, and browsers always
 // name a host.
-func reboundHost(r *http.Request) bool {
+func ReboundHost(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
 		return false

@@ -3,11 +3,10 @@ package admin
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
+
+	"github.com/mcp-sidecar/mcp-sidecar/metrics"
 )
 
 // guard refuses what a web page could make a browser send: requests of a
@@ -17,39 +16,14 @@ func guard(next http.Handler) http.Handler {
 	sameSite := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case foreignOrigin(r) || sameSite.Check(r) != nil:
+		case metrics.ForeignOrigin(r) || sameSite.Check(r) != nil:
 			forbidden.with("requests of other web pages are refused").write(w)
-		case reboundHost(r):
+		case metrics.ReboundHost(r):
 			forbidden.with("over loopback, use localhost or an IP address as the host name").write(w)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-func foreignOrigin(r *http.Request) bool {
-	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return false
-	}
-	u, err := url.Parse(origin)
-	return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
-}
-
-func reboundHost(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok {
-		return false
-	}
-	addr, err := netip.ParseAddrPort(local.String())
-	if err != nil || !addr.Addr().Unmap().IsLoopback() {
-		return false
-	}
-	host := (&url.URL{Host: r.Host}).Hostname()
-	if _, err := netip.ParseAddr(host); err == nil || host == "" {
-		return false
-	}
-	return !strings.EqualFold(host, "localhost")
 }
 
 // bearer returns the token of a request, "" without one.
