@@ -62,6 +62,9 @@ type Config struct {
 	LoopbackListener bool
 	// MaxBody is the largest request body in bytes; larger ones get 413.
 	MaxBody int64
+	// BodyTimeout is how long a client may take to send a request body; slower
+	// ones get 408.
+	BodyTimeout time.Duration
 	// MaxHeld and MaxHeldBytes bound the requests that wait for a server at one
 	// time, by number and by the bytes of their bodies.
 	MaxHeld      int
@@ -90,6 +93,7 @@ func DefaultConfig() Config {
 	return Config{
 		LoopbackListener:    true,
 		MaxBody:             16 << 20,
+		BodyTimeout:         time.Minute,
 		MaxHeld:             1024,
 		MaxHeldBytes:        64 << 20,
 		HeldComment:         10 * time.Second,
@@ -139,7 +143,7 @@ func (c *Config) validate() error {
 
 	for name, d := range map[string]time.Duration{
 		"held comment": c.HeldComment, "keep-alive": c.KeepAlive, "session idle": c.SessionIdle,
-		"session TTL": c.SessionTTL, "notice quiet": c.NoticeQuiet,
+		"session TTL": c.SessionTTL, "notice quiet": c.NoticeQuiet, "body": c.BodyTimeout,
 	} {
 		if d <= 0 {
 			bad("the %s time must be positive, got %v", name, d)

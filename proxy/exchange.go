@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -126,16 +125,13 @@ func (x *exchange) read(w http.ResponseWriter) bool {
 		return false
 	}
 
-	body, err := io.ReadAll(http.MaxBytesReader(w, x.r.Body, x.cfg.MaxBody))
-
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		refuse(w, http.StatusRequestEntityTooLarge, nil, codeInvalid, "the request body is larger than this server accepts")
-		return false
-	}
-
+	body, status, err := readBody(w, x.r, x.cfg)
 	if err != nil {
-		x.outcome = outcomeClosed
-		refuse(w, http.StatusBadRequest, nil, codeParse, "the request body could not be read")
+		if status == http.StatusBadRequest {
+			x.outcome = outcomeClosed
+		}
+
+		refuse(w, status, nil, codeInvalid, err.Error())
 
 		return false
 	}

@@ -163,6 +163,56 @@ func TestExpectAndChunked(t *testing.T) {
 	wg.Wait()
 }
 
+// TestSlowBody: a client that takes its time with the body is sent away, and one
+// whose call takes long isn't.
+func TestSlowBody(t *testing.T) {
+	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.BodyTimeout = 200 * time.Millisecond })
+	leave := make(chan struct{})
+	s := &stub{}
+	s.handle = func(_ http.ResponseWriter, _ *http.Request, m stubMessage) bool {
+		if m.Params.Name == "long" {
+			<-leave
+		}
+
+		return false
+	}
+	r.backend.start(process{handler: s})
+
+	id := r.initialize()
+
+	var wg sync.WaitGroup
+
+	wg.Go(func() {
+		if g := r.post(id, callBody(1, "long")); g.status != http.StatusOK || !strings.Contains(g.body, "ran long") {
+			t.Errorf("a long call: %d %s %v", g.status, g.body, g.err)
+		}
+	})
+
+	for name, framing := range map[string]string{"length": "Content-Length: 500\r\n\r\n{", "chunked": "Transfer-Encoding: chunked\r\n\r\n1\r\n{"} {
+		conn, err := net.Dial("tcp", r.front.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: %s\r\nMcp-Session-Id: %s\r\n%s", r.front.Listener.Addr(), id, framing)
+
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+
+		if resp.StatusCode != http.StatusRequestTimeout || !resp.Close {
+			t.Errorf("%s: %d %v", name, resp.StatusCode, resp.Header)
+		}
+
+		_ = resp.Body.Close()
+		_ = conn.Close()
+	}
+
+	close(leave) // later than the body of the call could have come
+	wg.Wait()
+}
+
 // TestClientLeaves: the backend learns of it at once, and it is no failure of the
 // backend.
 func TestClientLeaves(t *testing.T) {

@@ -27,16 +27,9 @@ func (s *server) passThrough(w http.ResponseWriter, r *http.Request, path string
 		return
 	}
 
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, cfg.MaxBody))
-
-	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
-
-	switch {
-	case tooLarge:
-		refuse(w, http.StatusRequestEntityTooLarge, nil, codeInvalid, "the request body is larger than this server accepts")
-		return
-	case err != nil:
-		refuse(w, http.StatusBadRequest, nil, codeInvalid, "the request body could not be read")
+	body, status, err := readBody(w, r, cfg)
+	if err != nil {
+		refuse(w, status, nil, codeInvalid, err.Error())
 		return
 	}
 

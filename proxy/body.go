@@ -1,0 +1,46 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+var (
+	errBodyTooLarge  = errors.New("the request body is larger than this server accepts")
+	errBodyTooSlow   = errors.New("the request body took too long: send it again")
+	errBodyBrokenOff = errors.New("the request body could not be read")
+)
+
+// readBody reads the whole body of a request, within the bounds of size and time
+// that cfg sets. With an error comes the status to refuse the request with.
+func readBody(w http.ResponseWriter, r *http.Request, cfg *Config) ([]byte, int, error) {
+	if r.ContentLength == 0 {
+		return nil, 0, nil
+	}
+
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(cfg.BodyTimeout)) // connections that have none are in tests only
+
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, cfg.MaxBody))
+
+	// The server reads on, to see whether the client leaves. It may not run out of
+	// time with that.
+	_ = rc.SetReadDeadline(time.Time{})
+
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+
+	switch {
+	case err == nil:
+		return body, 0, nil
+	case tooLarge:
+		return nil, http.StatusRequestEntityTooLarge, errBodyTooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close") // the rest of the body may still come
+		return nil, http.StatusRequestTimeout, errBodyTooSlow
+	default:
+		return nil, http.StatusBadRequest, errBodyBrokenOff
+	}
+}
