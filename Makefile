@@ -8,6 +8,7 @@ SHELL := bash
 PKG := ./...
 RUN := .
 FUZZTIME := 10s
+BENCH :=
 BENCH_COUNT := 1
 RACE_COUNT := 5
 
@@ -46,7 +47,11 @@ fuzz: ## Fuzz every target for FUZZTIME each (10s)
 	done
 
 .PHONY: bench
-bench: ## Run the benchmarks BENCH_COUNT times (compare two runs with benchstat)
+bench: ## Measure the sidecar next to ReverseProxy and nginx (BENCH=-short for a smoke, BENCH=-h for more)
+	go run ./e2e/bench $(BENCH)
+
+.PHONY: microbench
+microbench: ## Run the benchmarks of the packages BENCH_COUNT times (compare two runs with benchstat)
 	go test -run '^$$' -bench . -benchmem -count=$(BENCH_COUNT) $(PKG)
 
 .PHONY: cover
