@@ -21,6 +21,14 @@ func readBody(w http.ResponseWriter, r *http.Request, cfg *Config) ([]byte, int,
 		return nil, 0, nil
 	}
 
+	// A request with both a length and chunks must be the last on its connection
+	// (RFC 9112, section 6.1): whoever is in front may see its end elsewhere. The
+	// server takes the length out without a word, so that this goes for chunks in
+	// general.
+	if len(r.TransferEncoding) > 0 {
+		w.Header().Set("Connection", "close")
+	}
+
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(cfg.BodyTimeout)) // connections that have none are in tests only
 
