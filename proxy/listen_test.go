@@ -297,6 +297,7 @@ func TestSubscriptionOverSwaps(t *testing.T) {
 
 		live, next = liveServer(name)
 		r.swap(next)
+		r.settled() // a subscription that has no stream at the moment doesn't notice the swap
 
 		for i, l := range subs {
 			l.changed(t, ids[i])
