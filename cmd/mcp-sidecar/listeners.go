@@ -65,7 +65,7 @@ func (a *app) bind(ctx context.Context, cfg *config.Config) (b bindings, err err
 			return nil
 		})
 		a.addrs[l.name] = nl.Addr()
-		*l.to = &binding{l.name, nl}
+		*l.to = &binding{l.name, stallListener{nl, stallTimeout}}
 	}
 	return b, nil
 }
