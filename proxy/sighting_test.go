@@ -42,7 +42,7 @@ func TestSightings(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.backend.start(process{tools: tools("a")})
+			r.backend.start(process{handler: &stub{}, tools: tools("a")})
 			r.settled()
 
 			if got := r.do(t.Context(), http.MethodPost, tt.path, "", initBody, tt.header...); got.status != http.StatusOK {
