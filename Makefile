@@ -114,6 +114,20 @@ docs-check: ## Check that the links between the documents lead somewhere
 	go -C tools test ./docscheck
 	go -C tools run ./docscheck ..
 
+##@ Release
+
+.PHONY: release
+release: ## Make archives, checksums and bills of materials for all platforms in dist/
+	rm -rf dist
+	go -C tools run ./release -C .. -o ../dist
+
+.PHONY: release-check
+release-check: ## Make one platform's release twice, from two clones, and compare
+	go -C tools test ./release
+	go -C tools run ./release -C .. -check $$(go env GOOS)/$$(go env GOARCH)
+
+##@ All of it
+
 .PHONY: ci
 ci: ## Run all that CI runs
 	CI=true bash .ci/run

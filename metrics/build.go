@@ -22,6 +22,9 @@ type Build struct {
 	Version string
 	// Revision is the commit that was built.
 	Revision string
+	// Date is when that commit was made, in RFC 3339. A program that was built from
+	// the same commit twice is the same, so it doesn't say when it was built.
+	Date string
 	// GoVersion is the toolchain's version, e.g. "go1.26.0".
 	GoVersion string
 }
@@ -44,13 +47,17 @@ func readBuild(info *debug.BuildInfo, override string) Build {
 	}
 
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
+		switch s.Key {
+		case "vcs.revision":
 			b.Revision = s.Value
+		case "vcs.time":
+			b.Date = s.Value
 		}
 	}
 
 	b.Version = cmp.Or(b.Version, unknown)
 	b.Revision = cmp.Or(b.Revision, unknown)
+	b.Date = cmp.Or(b.Date, unknown)
 	b.GoVersion = cmp.Or(info.GoVersion, runtime.Version())
 
 	return b

@@ -17,6 +17,7 @@ func TestReadBuild(t *testing.T) {
 		Settings: []debug.BuildSetting{
 			{Key: "vcs", Value: "git"},
 			{Key: "vcs.revision", Value: "0123abcd"},
+			{Key: "vcs.time", Value: "2026-01-02T03:04:05Z"},
 		},
 	}
 
@@ -29,23 +30,23 @@ func TestReadBuild(t *testing.T) {
 		{
 			name: "stamped",
 			info: stamped,
-			want: Build{Version: "v1.2.3", Revision: "0123abcd", GoVersion: "go1.26.0"},
+			want: Build{Version: "v1.2.3", Revision: "0123abcd", Date: "2026-01-02T03:04:05Z", GoVersion: "go1.26.0"},
 		},
 		{
 			name:     "linker override",
 			info:     stamped,
 			override: "v9.9.9",
-			want:     Build{Version: "v9.9.9", Revision: "0123abcd", GoVersion: "go1.26.0"},
+			want:     Build{Version: "v9.9.9", Revision: "0123abcd", Date: "2026-01-02T03:04:05Z", GoVersion: "go1.26.0"},
 		},
 		{
 			name: "work tree without stamping",
 			info: &debug.BuildInfo{GoVersion: "go1.26.0", Main: debug.Module{Version: "(devel)"}},
-			want: Build{Version: "unknown", Revision: "unknown", GoVersion: "go1.26.0"},
+			want: Build{Version: "unknown", Revision: "unknown", Date: "unknown", GoVersion: "go1.26.0"},
 		},
 		{
 			name: "nothing recorded",
 			info: &debug.BuildInfo{},
-			want: Build{Version: "unknown", Revision: "unknown", GoVersion: runtime.Version()},
+			want: Build{Version: "unknown", Revision: "unknown", Date: "unknown", GoVersion: runtime.Version()},
 		},
 	}
 	for _, tt := range tests {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -18,6 +20,7 @@ import (
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
+	"github.com/mcp-sidecar/mcp-sidecar/metrics"
 )
 
 // result is what a command came to.
@@ -431,11 +434,18 @@ func TestAdminToken(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	if r := runCLI(t, nil, "version"); r.code != exitOK || !strings.HasPrefix(r.stdout, "mcp-sidecar ") {
-		t.Errorf("%+v", r)
+	b := metrics.ReadBuild()
+	want := fmt.Sprintf("mcp-sidecar %s (revision %s of %s, %s)\n", b.Version, b.Revision, b.Date, b.GoVersion)
+	if r := runCLI(t, nil, "version"); r.code != exitOK || r.stdout != want {
+		t.Errorf("%+v, want %s", r, want)
 	}
-	if r := runCLI(t, nil, "version", "--json"); r.code != exitOK || !strings.Contains(r.stdout, `"goVersion"`) {
-		t.Errorf("%+v", r)
+	r := runCLI(t, nil, "version", "--json")
+	var got map[string]string
+	if err := json.Unmarshal([]byte(r.stdout), &got); r.code != exitOK || err != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if diff := cmp.Diff(map[string]string{"version": b.Version, "revision": b.Revision, "date": b.Date, "goVersion": b.GoVersion}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

@@ -15,8 +15,8 @@ type versionCmd struct {
 func (v *versionCmd) Run(con console) error {
 	b := metrics.ReadBuild()
 	if v.JSON {
-		return printJSON(con.stdout, map[string]string{"version": b.Version, "revision": b.Revision, "goVersion": b.GoVersion})
+		return printJSON(con.stdout, map[string]string{"version": b.Version, "revision": b.Revision, "date": b.Date, "goVersion": b.GoVersion})
 	}
-	fmt.Fprintf(con.stdout, "mcp-sidecar %s (revision %s, %s)\n", b.Version, b.Revision, b.GoVersion)
+	fmt.Fprintf(con.stdout, "mcp-sidecar %s (revision %s of %s, %s)\n", b.Version, b.Revision, b.Date, b.GoVersion)
 	return nil
 }
