@@ -35,8 +35,9 @@ type backend struct {
 	done    chan struct{}      // closed when it has ended
 
 	// Used by onEvent only, which is never called twice at once.
-	epoch       uint64 // added to the checker's, which begins at 0: see succeed
-	generation  uint64 // that the proxy was told of
+	epoch       uint64          // added to the checker's, which begins at 0: see succeed
+	generation  uint64          // that the proxy was told of
+	tools       *health.Toolset // of that generation, if this process saw it
 	hints       []proxy.ToolHints
 	hintsOf     string // hash
 	swapPending bool   // the process is another one, what it offers hasn't settled
@@ -89,7 +90,7 @@ func (b *backend) succeed(old *backend) {
 	if b.watched.URL.String() != old.watched.URL.String() || b.watched.Transport != old.watched.Transport || !reflect.DeepEqual(b.process, old.process) {
 		b.epoch++
 	}
-	b.generation, b.hints, b.hintsOf, b.swapPending = old.generation, old.hints, old.hintsOf, old.swapPending
+	b.generation, b.tools, b.hints, b.hintsOf, b.swapPending = old.generation, old.tools, old.hints, old.hintsOf, old.swapPending
 	b.info, b.swaps, b.swap, b.change = old.info, old.swaps, old.swap, old.change
 }
 
@@ -117,9 +118,6 @@ func (b *backend) onEvent(e health.Event) {
 	if e.Tools != nil {
 		b.info = &admin.Info{Name: e.Tools.ServerName, Version: e.Tools.ServerVersion}
 	}
-	if e.ChangeCause != "" {
-		b.change = newChange(e)
-	}
 	b.mu.Unlock()
 	b.all.wake()
 	if e.State != before {
@@ -133,6 +131,8 @@ func (b *backend) settle(e health.Event) {
 	swapped := b.swapPending
 	b.swapPending = false
 	changed := false
+	earlier, _ := registry.Generation(b.name)
+	before := b.tools
 	if e.Tools == nil {
 		b.hints, b.hintsOf = nil, ""
 	} else {
@@ -150,6 +150,7 @@ func (b *backend) settle(e health.Event) {
 		if b.hintsOf != e.Tools.Hash {
 			b.hints, b.hintsOf = toolHints(e.Tools), e.Tools.Hash
 		}
+		b.tools = e.Tools
 	}
 	if swapped && !changed && b.all.refreshOnSwap() {
 		registry.Swapped(b.name)
@@ -162,11 +163,16 @@ func (b *backend) settle(e health.Event) {
 	b.all.metrics.SetGeneration(b.name, g.Number)
 	b.all.log.Info("generation", "server", b.name, "generation", g.Number, "hash", g.Hash, "tools", len(g.Tools))
 	b.all.discover()
-	c := newChange(e)
-	b.all.feed.Publish(admin.Event{
-		Type: "generation", At: g.At, Server: b.name, Generation: g.Number, Hash: g.Hash,
-		Added: c.Added, Removed: c.Removed, Changed: c.Changed, Breaking: c.Breaking,
-	})
+	c := newChange(e, before, earlier.Tools)
+	c.Generation = g.Number
+	if e.ChangeCause != "" {
+		b.mu.Lock()
+		b.change = c
+		b.mu.Unlock()
+	}
+	ev := generationEvent(c)
+	ev.At, ev.Server, ev.Hash, ev.Tools = g.At, b.name, g.Hash, len(g.Tools)
+	b.all.feed.Publish(ev)
 }
 
 // settled tells whether the tools are settled and traffic flows.
@@ -176,20 +182,11 @@ func (b *backend) settled() bool {
 	return b.last.State == health.Settled
 }
 
-func newChange(e health.Event) *admin.Change {
-	c := &admin.Change{At: e.At, Silent: e.ChangeCause == health.ChangeSilent}
-	for _, ch := range e.Changes {
-		switch ch.Kind {
-		case health.ChangeAdded:
-			c.Added = append(c.Added, ch.Tool)
-		case health.ChangeRemoved:
-			c.Removed = append(c.Removed, ch.Tool)
-		default:
-			c.Changed = append(c.Changed, ch.Tool)
-		}
-		c.Breaking = c.Breaking || ch.Breaking
-	}
-	return c
+// lastChange is what the newest generation changed, with all details.
+func (b *backend) lastChange() *admin.Change {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.change
 }
 
 func phaseOf(s health.State) proxy.Phase {
@@ -237,7 +234,12 @@ func (b *backend) snapshot() admin.Server {
 	s := admin.Server{
 		Name: b.name, Path: b.server.Path, Upstream: config.RedactURL(b.server.Upstream), Transport: b.server.Transport,
 		State: b.last.State.String(), Tools: []admin.Tool{}, ServerInfo: b.info,
-		Swaps: b.swaps, LastSwap: b.swap, LastChange: b.change,
+		Swaps: b.swaps, LastSwap: b.swap,
+	}
+	if b.change != nil {
+		short := *b.change
+		short.Tools = nil
+		s.LastChange = &short
 	}
 	if g, ok := b.all.registry.Generation(b.name); ok {
 		s.Generation, s.Hash, s.SettledAt = g.Number, g.Hash, &g.At

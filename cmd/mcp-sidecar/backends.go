@@ -224,6 +224,17 @@ func (bs *backends) Servers() []admin.Server {
 	return out
 }
 
+// Server implements [admin.Servers].
+func (bs *backends) Server(name string) (admin.Server, error) {
+	b := bs.named(name)
+	if b == nil {
+		return admin.Server{}, fmt.Errorf("%w: %.70q", admin.ErrUnknownServer, name)
+	}
+	s := withStats(b.snapshot(), bs.proxy.Stats())
+	s.LastChange = b.lastChange()
+	return s, nil
+}
+
 // Check implements [admin.Servers].
 func (bs *backends) Check(ctx context.Context, name string) (admin.Server, error) {
 	b := bs.named(name)

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 )
@@ -35,9 +34,9 @@ func New(d Deps) http.Handler {
 	}
 	a := &api{registrar: registrar{conversations: d.Conversations, logger: d.Logger}, Deps: d}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", a.index)
 	mux.HandleFunc("GET /v1/status", a.status)
 	mux.HandleFunc("GET /v1/servers", a.listServers)
+	mux.HandleFunc("GET /v1/servers/{name}", a.getServer)
 	mux.HandleFunc("POST /v1/servers/{name}/check", a.checkServer)
 	mux.HandleFunc("GET /v1/conversations", a.listConversations)
 	mux.HandleFunc("GET /v1/conversations/{id}", a.getConversation)
@@ -47,7 +46,11 @@ func New(d Deps) http.Handler {
 	mux.HandleFunc("GET /v1/events", a.Feed.serve)
 	mux.HandleFunc("POST /v1/reload", a.reload)
 	mux.HandleFunc("POST /v1/quiesce", a.quiesce)
-	return guard(a.authenticate(withProblems(mux)))
+	protected := a.authenticate(withProblems(mux))
+	page := http.NewServeMux()
+	servePage(page)
+	page.Handle("/", protected)
+	return guard(page)
 }
 
 func (a *api) authenticate(next http.Handler) http.Handler {
@@ -68,17 +71,21 @@ func (a *api) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-func (a *api) index(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, "mcp-sidecar admin API\n\nGET /v1/status\nGET /v1/servers\nGET /v1/conversations\nGET /v1/events\n")
-}
-
 func (a *api) status(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, a.Control.Status())
 }
 
 func (a *api) listServers(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, ServerList{Servers: a.Servers.Servers()})
+}
+
+func (a *api) getServer(w http.ResponseWriter, r *http.Request) {
+	s, err := a.Servers.Server(r.PathValue("name"))
+	if err != nil {
+		unknownServer.with(err.Error()).write(w)
+		return
+	}
+	writeJSON(w, http.StatusOK, s)
 }
 
 func (a *api) checkServer(w http.ResponseWriter, r *http.Request) {

@@ -29,6 +29,13 @@ func (f *fake) Servers() []Server {
 	return []Server{{Name: "default", Path: "/mcp", State: "settled", Generation: 2, Tools: []Tool{{Name: "add", Digest: "00"}}}}
 }
 
+func (f *fake) Server(name string) (Server, error) {
+	if name != "default" {
+		return Server{}, ErrUnknownServer
+	}
+	return f.Servers()[0], nil
+}
+
 func (f *fake) Check(_ context.Context, name string) (Server, error) {
 	if name != "default" {
 		return Server{}, ErrUnknownServer

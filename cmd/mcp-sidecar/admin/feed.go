@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,8 +13,9 @@ import (
 
 // Bounds of the feed.
 const (
-	feedHistory    = 256 // events kept for clients that come back
-	feedQueue      = 64  // events that may wait for one client
+	feedHistory    = 256  // events kept for clients that come back
+	feedRefreshes  = 1024 // likewise of refreshes, of which there are many: they don't push out the rest
+	feedQueue      = 256  // events that may wait for one client
 	maxSubscribers = 64
 	feedKeepAlive  = 15 * time.Second
 	feedWrite      = 10 * time.Second // time for one write
@@ -28,12 +30,14 @@ type Event struct {
 	Server string    `json:"server,omitempty"`
 
 	State      string   `json:"state,omitempty"`      // state
-	Cause      string   `json:"cause,omitempty"`      // swap
+	Cause      string   `json:"cause,omitempty"`      // swap, generation
 	Generation uint64   `json:"generation,omitempty"` // generation, refresh
 	Hash       string   `json:"hash,omitempty"`       // generation
+	Tools      int      `json:"tools,omitempty"`      // generation: how many there are
 	Added      []string `json:"added,omitempty"`      // generation
 	Removed    []string `json:"removed,omitempty"`
 	Changed    []string `json:"changed,omitempty"`
+	Omitted    int      `json:"omitted,omitempty"` // how many names are left out of these lists
 	Breaking   bool     `json:"breaking,omitempty"`
 
 	Conversation string `json:"conversation,omitempty"` // refresh
@@ -49,12 +53,16 @@ type Event struct {
 // missed when it comes back with the id of its last event. It is safe for
 // concurrent use.
 type Feed struct {
-	mu      sync.Mutex
-	last    uint64      // id of the newest event
-	history []feedEvent // oldest first
-	readers map[chan feedEvent]struct{}
-	closed  bool
+	mu        sync.Mutex
+	last      uint64      // id of the newest event
+	history   []feedEvent // oldest first, without those of refreshes
+	refreshes []feedEvent // oldest first
+	readers   map[chan feedEvent]struct{}
+	closed    bool
 }
+
+// eventRefresh is the type of the events of refreshes.
+const eventRefresh = "refresh"
 
 type feedEvent struct {
 	id   uint64
@@ -77,9 +85,10 @@ func (f *Feed) Publish(e Event) {
 	defer f.mu.Unlock()
 	f.last++
 	fe := feedEvent{id: f.last, kind: e.Type, data: data}
-	f.history = append(f.history, fe)
-	if len(f.history) > feedHistory {
-		f.history = slices.Delete(f.history, 0, len(f.history)-feedHistory)
+	if e.Type == eventRefresh {
+		f.refreshes = keep(f.refreshes, fe, feedRefreshes)
+	} else {
+		f.history = keep(f.history, fe, feedHistory)
 	}
 	for ch := range f.readers {
 		select {
@@ -89,6 +98,12 @@ func (f *Feed) Publish(e Event) {
 			close(ch)
 		}
 	}
+}
+
+// keep appends an event and forgets the oldest ones.
+func keep(events []feedEvent, e feedEvent, most int) []feedEvent {
+	events = append(events, e)
+	return slices.Delete(events, 0, max(0, len(events)-most))
 }
 
 // Close ends all connections. Events that come later go nowhere.
@@ -114,12 +129,15 @@ func (f *Feed) subscribe(after uint64) (missed []feedEvent, ch chan feedEvent) {
 	if after > f.last { // an id of an earlier process
 		after = 0
 	}
-	for i, e := range f.history {
-		if e.id > after {
-			missed = slices.Clone(f.history[i:])
-			break
+	for _, events := range [][]feedEvent{f.history, f.refreshes} {
+		for i, e := range events {
+			if e.id > after {
+				missed = append(missed, events[i:]...)
+				break
+			}
 		}
 	}
+	slices.SortFunc(missed, func(x, y feedEvent) int { return cmp.Compare(x.id, y.id) })
 	ch = make(chan feedEvent, feedQueue)
 	f.readers[ch] = struct{}{}
 	return missed, ch
@@ -132,7 +150,7 @@ func (f *Feed) unsubscribe(ch chan feedEvent) {
 }
 
 // serve answers GET /v1/events. A new reader begins with the present; one that
-// sends Last-Event-ID gets what it missed.
+// sends Last-Event-ID gets what it missed, with 0 all that is kept.
 func (f *Feed) serve(w http.ResponseWriter, r *http.Request) {
 	after, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
 	missed, ch := f.subscribe(after)

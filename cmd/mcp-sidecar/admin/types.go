@@ -24,6 +24,8 @@ func (e *RejectedError) Error() string { return strings.Join(e.Problems, "\n") }
 type Servers interface {
 	// Servers returns all of them, in the order of the configuration.
 	Servers() []Server
+	// Server returns one of them, with all that is known of its last change.
+	Server(name string) (Server, error)
 	// Check looks at one now and returns what was found.
 	Check(ctx context.Context, name string) (Server, error)
 }
@@ -112,12 +114,31 @@ type Swap struct {
 
 // Change is what the newest generation changed.
 type Change struct {
-	At       time.Time `json:"at"`
-	Added    []string  `json:"added,omitempty"`
-	Removed  []string  `json:"removed,omitempty"`
-	Changed  []string  `json:"changed,omitempty"`
-	Breaking bool      `json:"breaking"`
-	Silent   bool      `json:"silent"` // without a swap of the process
+	At         time.Time `json:"at"`
+	Generation uint64    `json:"generation,omitempty"` // what it led to
+	// Cause is restart, list_changed or silent: neither another process nor a notice.
+	Cause    string   `json:"cause,omitempty"`
+	Added    []string `json:"added,omitempty"`
+	Removed  []string `json:"removed,omitempty"`
+	Changed  []string `json:"changed,omitempty"`
+	Breaking bool     `json:"breaking"`
+	Silent   bool     `json:"silent"`
+	// Tools tells of each tool in detail. It is there where one server was asked for.
+	Tools []ToolChange `json:"tools,omitempty"`
+}
+
+// ToolChange is what happened to one tool.
+type ToolChange struct {
+	Tool     string `json:"tool"`
+	Kind     string `json:"kind"` // added, removed or changed
+	Breaking bool   `json:"breaking"`
+	// Details has one line for each difference, for people. There is none where only
+	// the digest of the tool was known.
+	Details []string `json:"details,omitempty"`
+	// Before and After are the definitions: JSON as the server sent it, indented. Large
+	// ones are left out.
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
 }
 
 // Conversation is one registered conversation.
