@@ -109,8 +109,14 @@ tidy-check: ## Check that go.mod and go.sum are tidy and that the modules are wh
 	for m in tools tools/charttest e2e/gosdk e2e/sdks/gosdk; do go -C $$m mod tidy -diff; done
 	go mod verify
 
+.PHONY: docs
+docs: ## Write what is generated of the documents: the table in docs/metrics.md
+	UPDATE_DOCS=1 go test -count=1 -run TestMetricsAreDocumented ./cmd/mcp-sidecar
+
 .PHONY: docs-check
-docs-check: ## Check that the links between the documents lead somewhere
+docs-check: ## Check the documents' links, and what they say of flags, keys, commands, metrics and alerts
+	go test -count=1 -run 'AreDocumented$$' ./cmd/mcp-sidecar
+	go -C tools/charttest test -count=1 -run TestEveryAlertHasARunbook ./rules
 	go -C tools test ./docscheck
 	go -C tools run ./docscheck ..
 
