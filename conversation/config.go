@@ -30,6 +30,8 @@ type RegistryConfig struct {
 	SweepInterval time.Duration
 	// RetryInterval is how long a write that the store couldn't take waits for its next try.
 	RetryInterval time.Duration
+	// ResyncInterval is how often a shared store is compared with memory, without any sign that changes were missed.
+	ResyncInterval time.Duration
 }
 
 // AgentServerSettings is what the registry needs to know of an agent server.
@@ -52,6 +54,8 @@ func DefaultRegistryConfig() RegistryConfig {
 		FlushInterval: 30 * time.Second,
 		SweepInterval: time.Minute,
 		RetryInterval: 5 * time.Second,
+
+		ResyncInterval: 5 * time.Minute,
 	}
 }
 
@@ -79,6 +83,7 @@ func (c RegistryConfig) validate() error {
 		{"FlushInterval", c.FlushInterval, 1},
 		{"SweepInterval", c.SweepInterval, 1},
 		{"RetryInterval", c.RetryInterval, 1},
+		{"ResyncInterval", c.ResyncInterval, 1},
 	} {
 		if d.value < d.least {
 			errs = append(errs, fmt.Errorf("%s is %v: it must be at least %v", d.name, d.value, d.least))
@@ -90,6 +95,7 @@ func (c RegistryConfig) validate() error {
 // RegistryDeps is what the registry works with.
 type RegistryDeps struct {
 	Store   Store            // required; the registry doesn't close it
+	Shared  SharedStore      // the same store, if other replicas work with it too; see Registry.Apply
 	Logger  *slog.Logger     // nil is silent
 	Metrics *Metrics         // nil is unregistered
 	Now     func() time.Time // nil is time.Now

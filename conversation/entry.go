@@ -26,6 +26,8 @@ type entry struct {
 	revision  uint64 // of the store, 0 while it isn't there
 	version   uint64 // moves on with each change in memory but signs of life
 
+	round uint64 // of the comparison with a shared store that it was found in
+
 	due stamp // place in the heap
 	pos int   // index in the heap, -1 when it isn't there
 

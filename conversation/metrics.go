@@ -24,6 +24,9 @@ type Metrics struct {
 	operations    *prometheus.CounterVec
 	failures      *prometheus.CounterVec
 	durations     *prometheus.HistogramVec
+	storeUp       prometheus.Gauge
+	replicas      prometheus.Gauge
+	mixedSince    *prometheus.GaugeVec
 	conversations *conversationCollector
 	sizer         atomic.Pointer[Sizer]
 }
@@ -50,8 +53,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets:                     []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5},
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}, []string{"op"}),
+		storeUp: factory.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "store_up",
+			Help: "Whether the store can be used: 0 while it is away and changes wait in memory.",
+		}),
+		replicas: factory.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "group_replicas",
+			Help: "Ready replicas that share the store, this one included; 0 without a shared store.",
+		}),
+		mixedSince: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "group_mixed_since_timestamp_seconds",
+			Help: "Since when ready replicas offer different tools, so that refreshes wait; 0 when they agree.",
+		}, []string{"server"}),
 		conversations: newConversationCollector(),
 	}
+	m.storeUp.Set(1)
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "store_size_bytes",
 		Help: "Size of the store, 0 where that can't be told.",
@@ -68,6 +84,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.durations.WithLabelValues(op)
 	}
 	return m
+}
+
+// SetStoreUp notes that the store went away or came back, where something else than an operation tells.
+func (m *Metrics) SetStoreUp(up bool) {
+	if up {
+		m.storeUp.Set(1)
+	} else {
+		m.storeUp.Set(0)
+	}
 }
 
 func (m *Metrics) storeSize() float64 {

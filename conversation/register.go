@@ -205,6 +205,11 @@ func (r *Registry) remove(ctx context.Context, id ID, result string, ok func(*en
 	mu.Lock()
 	defer mu.Unlock()
 	pending := false
+	if r.shared != nil && result == resultExpired { // another replica may have seen a sign of life
+		if err := r.reload(ctx, id); err != nil {
+			return err
+		}
+	}
 	for range maxConflicts {
 		r.mu.Lock()
 		e := r.entries[id]

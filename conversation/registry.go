@@ -21,18 +21,21 @@ import (
 // and Run writes it later.
 type Registry struct {
 	store   Store
+	shared  SharedStore // the same store, nil if this is its only user
 	log     *slog.Logger
 	metrics *Metrics
 	clock   clock
 
 	changed chan struct{} // see Changed
 	kick    chan struct{} // tells Run that something waits to be written
+	missed  chan struct{} // tells Run that changes of the store may have been missed
 
 	seed      maphash.Seed
 	stripes   [128]sync.Mutex // one store write at a time per conversation; taken before mu
 	genMu     sync.Mutex      // one store write at a time about generations; taken before mu
 	unsaved   atomic.Bool     // some generation isn't in the store
 	storeDown atomic.Bool     // the last write failed
+	sharing   sharing
 
 	mu      sync.Mutex
 	cfg     RegistryConfig
@@ -70,11 +73,14 @@ func NewRegistry(cfg RegistryConfig, d RegistryDeps) (*Registry, error) {
 	}
 	r := &Registry{
 		store:   d.Store,
+		shared:  d.Shared,
 		log:     d.Logger.With("component", "conversation"),
 		metrics: d.Metrics,
 		clock:   newClock(d.Now),
 		changed: make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
+		missed:  make(chan struct{}, 1),
+		sharing: sharing{wake: make(chan struct{}, 1)},
 		seed:    maphash.MakeSeed(),
 		entries: make(map[ID]*entry),
 		servers: make(map[string]*server),
@@ -107,10 +113,10 @@ func (r *Registry) SetConfig(cfg RegistryConfig) error {
 
 // Load reads everything that the store has. It is called once, before anything else is done with the registry.
 func (r *Registry) Load(ctx context.Context) error {
-	r.mu.Lock()
-	servers := r.cfg.Servers
-	r.mu.Unlock()
-	for _, server := range servers {
+	if err := r.noteIncarnation(ctx); err != nil {
+		return err
+	}
+	for _, server := range r.config().Servers {
 		g, err := r.store.Generation(ctx, server)
 		switch {
 		case errors.Is(err, ErrNotFound):

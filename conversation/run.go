@@ -20,13 +20,27 @@ const (
 
 // Run writes what waits to be written and forgets registrations whose time is over, until ctx ends; then it writes once more.
 func (r *Registry) Run(ctx context.Context) error {
+	if r.shared == nil {
+		return r.run(ctx)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.run(ctx) })
+	group.Go(func() error { return r.tellListings(ctx) })
+	return group.Wait()
+}
+
+func (r *Registry) run(ctx context.Context) error {
 	cfg := r.config()
 	flush, sweep := time.NewTimer(cfg.FlushInterval), time.NewTimer(cfg.SweepInterval)
 	defer flush.Stop()
 	defer sweep.Stop()
-	retry := time.NewTimer(cfg.RetryInterval)
+	retry, resync := time.NewTimer(cfg.RetryInterval), time.NewTimer(cfg.ResyncInterval)
 	retry.Stop()
+	if r.shared == nil {
+		resync.Stop()
+	}
 	defer retry.Stop()
+	defer resync.Stop()
 
 	kick := r.kick
 	write := func(err error) { // after a failure, nothing but the retry timer tries again
@@ -44,6 +58,11 @@ func (r *Registry) Run(ctx context.Context) error {
 			write(r.flush(ctx))
 		case <-retry.C:
 			write(r.flush(ctx))
+		case <-r.missed:
+			resync.Reset(r.resync(ctx))
+			write(r.flush(ctx))
+		case <-resync.C:
+			resync.Reset(r.resync(ctx))
 		case <-flush.C:
 			if kick != nil {
 				write(errors.Join(r.flush(ctx), r.flushTouched(ctx, false)))

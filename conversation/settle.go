@@ -10,7 +10,8 @@ import (
 )
 
 // Settle says which tools a server offers, after its list has settled. An unchanged hash keeps the generation, any other begins the next one.
-// changed tells that a generation took the place of another, so it is false for the very first of a server. The error is about ctx and
+// changed tells that a generation took the place of another, so it is false for the very first of a server. With several replicas it is for
+// what all of them agree on (see Group); when another was faster, its generation is returned, maybe with another hash. The error is about ctx and
 // arguments only: without the store the generation holds in memory and is written later.
 func (r *Registry) Settle(ctx context.Context, server, hash string, tools map[string]string, at time.Time) (g Generation, changed bool, err error) {
 	if hash == "" {
@@ -120,7 +121,7 @@ func (r *Registry) saveGenerations(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if saved.Number != g.Number {
+		if saved.Number != g.Number || saved.Hash != g.Hash {
 			r.publish(saved)
 			continue
 		}
@@ -155,7 +156,7 @@ func (r *Registry) saveGeneration(ctx context.Context, g Generation) (Generation
 					return g, fmt.Errorf("storing generation %d of server %q: %w", fill.Number, g.Server, err)
 				}
 			}
-		case stored.Hash == g.Hash:
+		case stored.Hash == g.Hash, r.shared != nil: // what the group has said since is newer than what we know
 			return stored, nil
 		default:
 			g.Number = stored.Number + 1

@@ -18,8 +18,10 @@ type SharedStore interface {
 	// Tell sends a message to the other replicas. It may get lost.
 	Tell(ctx context.Context, topic string, body []byte) error
 
-	// Announce says what this replica sees, which holds until the lease ends, and returns what every replica with a lease says. The incarnation
-	// is another one when the store has lost its data.
+	// Incarnation returns a name of the stored data: it is another one when the store has lost what it had.
+	Incarnation(ctx context.Context) (string, error)
+	// Announce says what this replica sees, which holds until the lease ends, and returns what every replica with a lease says, and
+	// the incarnation.
 	Announce(ctx context.Context, r Replica, lease time.Duration) (group []Replica, incarnation string, err error)
 	// Leave ends the lease of a replica.
 	Leave(ctx context.Context, replica string) error
@@ -58,6 +60,6 @@ type Replica struct {
 	ID string `json:"id"`
 	// Ready tells that clients come to it.
 	Ready bool `json:"ready"`
-	// Sees has the settled tool-schema hash of each server that it watches: "" while there is none.
+	// Sees has the tool-schema hash of each server that has settled there: "" for one that hasn't yet. What it can't see it leaves out.
 	Sees map[string]string `json:"sees,omitzero"`
 }

@@ -139,10 +139,20 @@ type Listing struct {
 // servers list for their own caches; but it does where nothing else can tell (no refresh action, and only one server), and where the
 // conversation was unknown or dormant, so that it has just built its tools from this.
 func (r *Registry) Listed(l Listing) {
+	if !l.Complete || l.Generation == 0 {
+		return
+	}
+	r.listed(l)
+	if r.shared != nil {
+		r.sharing.add(l)
+	}
+}
+
+func (r *Registry) listed(l Listing) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entries[l.ID]
-	if e == nil || !l.Complete || l.Generation == 0 {
+	if e == nil {
 		return
 	}
 	b := e.binding(l.Server)
@@ -184,10 +194,14 @@ func (r *Registry) Observed(id ID, server string, since time.Time, generation ui
 	return b != nil && b.listed != 0 && b.listed >= generation && b.listedAt >= r.clock.stamp(since)
 }
 
-// Mapped tells whether traffic of the conversation for the server was seen since the registry was made.
+// Mapped tells whether traffic of the conversation for the server was seen since the registry was made, so that a listing of it would be seen
+// too. With several replicas that can't be said for a while after something that they told may have been missed.
 func (r *Registry) Mapped(id ID, server string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.shared != nil && (r.sharing.deaf || r.clock.stamp(r.clock.now()) < r.sharing.heardSince+deafness) {
+		return false
+	}
 	e := r.entries[id]
 	if e == nil {
 		return false

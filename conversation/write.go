@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"reflect"
 	"sync"
 )
@@ -81,11 +82,13 @@ func (r *Registry) noteStore(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		if r.storeDown.CompareAndSwap(true, false) {
+			r.metrics.SetStoreUp(true)
 			r.log.Info("store is back: writing what waited")
 		}
 	case errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrClosed) || ctx.Err() != nil:
 	default:
 		if r.storeDown.CompareAndSwap(false, true) {
+			r.metrics.SetStoreUp(false)
 			r.log.Error("store can't be written: going on in memory, changes are lost if the process ends now", "err", err)
 		}
 	}
@@ -143,24 +146,44 @@ func (r *Registry) replace(e *entry, c Conversation, dirty bool) {
 // reload takes over what another writer stored. What traffic told us and isn't stored yet is kept.
 func (r *Registry) reload(ctx context.Context, id ID) error {
 	c, err := r.store.Get(ctx, id)
+	lost := false
+	if errors.Is(err, ErrNotFound) {
+		var lostErr error
+		if lost, lostErr = r.dataLost(ctx); lostErr != nil {
+			return fmt.Errorf("reading the conversation again: %w", lostErr)
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entries[id]
 	switch {
 	case errors.Is(err, ErrNotFound):
-		if e != nil && e.revision != 0 { // removed by another replica
+		if e != nil && e.revision != 0 && !lost { // removed by another replica
 			r.drop(e)
 		}
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading the conversation again: %w", err)
 	}
+	r.takeOver(e, c)
+	return nil
+}
+
+// takeOver takes what another writer stored. What memory knows and the store doesn't, since that was away or has lost its last moments, is
+// kept. mu is held.
+func (r *Registry) takeOver(e *entry, c Conversation) {
+	now := r.clock.now()
 	dirty := false
-	if e != nil && e.dirty {
-		c, dirty = merge(c, e.conversation(r.clock, r.clock.now()))
+	c = loaded(c, now)
+	if e != nil && (e.dirty || c.Revision < e.revision) {
+		c, dirty = merge(c, e.conversation(r.clock, now))
 	}
 	r.replace(e, c, dirty)
-	return nil
+	if e == nil && !c.Source.byOperator() && now.Sub(c.RegisteredAt) < r.cfg.RebuildGrace {
+		e = r.entries[c.ID]
+		e.woken = r.clock.stamp(now) // it may be listing its tools just now, as if its traffic had been seen here
+		r.reindex(e)
+	}
 }
 
 // merge adds to the stored value what must not get lost of the one in memory, and tells whether that made a difference. A refresh too many is
@@ -173,9 +196,14 @@ func merge(stored, local Conversation) (Conversation, bool) {
 	differs := false
 	for server, ours := range local.Servers {
 		theirs, ok := stored.Servers[server]
-		if !ok || ours.How == HowLost && !theirs.At.After(ours.At) {
+		newer := ours.Generation > theirs.Generation && (theirs.How != HowLost || ours.At.After(theirs.At))
+		if !ok || newer || ours.How == HowLost && !theirs.At.After(ours.At) {
 			merged.Servers[server] = ours
 			differs = true
+		}
+		if newer { // so what failed before is over
+			merged.Condition, merged.Attempts, merged.LastError = local.Condition, local.Attempts, cloneFailure(local.LastError)
+			merged.NextAttempt, merged.Tried = local.NextAttempt, maps.Clone(local.Tried)
 		}
 	}
 	if local.Forced && local.ForcedAt.After(stored.ForcedAt) {

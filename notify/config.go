@@ -104,6 +104,9 @@ type Config struct {
 	// ReadyInterval is how often a server that isn't ready is looked at while
 	// refreshes wait for it; see [Reconciler.Wake].
 	ReadyInterval time.Duration
+	// ClaimInterval is about how long a conversation is left alone that another replica
+	// has a claim on.
+	ClaimInterval time.Duration
 	// ResyncInterval is how often everything is looked at without any reason.
 	ResyncInterval time.Duration
 	// ShutdownTimeout is how long running refreshes may go on after Run's context
@@ -122,6 +125,7 @@ func DefaultConfig() Config {
 		ParkInterval:    5 * time.Minute,
 		ObserveGrace:    100 * time.Millisecond,
 		ReadyInterval:   500 * time.Millisecond,
+		ClaimInterval:   time.Second,
 		ResyncInterval:  30 * time.Second,
 		ShutdownTimeout: 5 * time.Second,
 	}
@@ -145,6 +149,7 @@ func (c Config) validate() error {
 	atLeast("ParkInterval", c.ParkInterval, 1)
 	atLeast("ObserveGrace", c.ObserveGrace, 0)
 	atLeast("ReadyInterval", c.ReadyInterval, 1)
+	atLeast("ClaimInterval", c.ClaimInterval, 1)
 	atLeast("ResyncInterval", c.ResyncInterval, 1)
 	atLeast("ShutdownTimeout", c.ShutdownTimeout, 1)
 

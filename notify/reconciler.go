@@ -50,6 +50,9 @@ type Deps struct {
 	// concurrently, must return at once and must not call the Reconciler. Nil means
 	// always. Call [Reconciler.Wake] when it changes.
 	Ready func(server string) bool
+	// Claims says which of several replicas refreshes a conversation. Nil means that
+	// this is the only one.
+	Claims Claims
 	// OnEvent is told what happens. It is called concurrently and must return at
 	// once. Nil is nobody.
 	OnEvent func(Event)
@@ -63,6 +66,7 @@ type Reconciler struct {
 	cfg      Config
 	registry Registry
 	ready    func(string) bool
+	claims   Claims
 	onEvent  func(Event)
 	log      *slog.Logger
 	metrics  *Metrics
@@ -70,6 +74,7 @@ type Reconciler struct {
 
 	queue    *queue
 	progress *progress
+	deferred deferred
 	kick     chan struct{}             // a turn ended, or somebody called Wake
 	rescan   atomic.Bool               // the registry is to be asked, without Changed
 	pause    atomic.Pointer[time.Time] // it isn't to be asked before
@@ -102,7 +107,7 @@ func newReconciler(cfg Config, servers []AgentServer, d Deps, dial dialer) (*Rec
 		d.Metrics = NewMetrics(nil)
 	}
 	r := &Reconciler{
-		cfg: cfg, registry: d.Registry, ready: d.Ready, onEvent: d.OnEvent,
+		cfg: cfg, registry: d.Registry, ready: d.Ready, claims: d.Claims, onEvent: d.OnEvent,
 		log: d.Logger.With("component", component), metrics: d.Metrics,
 		dial: dial, queue: newQueue(cfg.Concurrency), progress: newProgress(), kick: make(chan struct{}, 1),
 	}
@@ -255,7 +260,7 @@ func (r *Reconciler) scan(now time.Time) time.Time {
 		if ended {
 			r.rescan.Store(true)
 		}
-		if queued || ended {
+		if queued || ended || r.deferred.has(id, now) {
 			continue
 		}
 		v, err := r.registry.Get(id)
@@ -271,6 +276,9 @@ func (r *Reconciler) scan(now time.Time) time.Time {
 		default:
 			r.queue.add(id, v.At().Name())
 		}
+	}
+	if later := r.deferred.next(now); !later.IsZero() && (next.IsZero() || later.Before(next)) {
+		next = later
 	}
 	if resync := now.Add(r.cfg.ResyncInterval); next.IsZero() || next.After(resync) {
 		next = resync

@@ -72,9 +72,11 @@ func (r *Reconciler) turn(ctx, callCtx context.Context, t taken) {
 		r.leave(t.id, false)
 	case p.blocked:
 		r.queue.block(t.id, t.lane.name, p.targets)
-	default:
+	case r.claims == nil:
 		a.view, a.targets = v, p.targets
 		a.record(callCtx, a.call(ctx, callCtx))
+	default:
+		a.claimed(ctx, callCtx, v)
 	}
 }
 

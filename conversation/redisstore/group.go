@@ -12,6 +12,15 @@ import (
 
 func (s *Store) replicas() string { return s.key("replica", "") }
 
+// Incarnation implements conversation.SharedStore.
+func (s *Store) Incarnation(ctx context.Context) (name string, err error) {
+	err = s.use(ctx, func(ctx context.Context) error {
+		name, err = s.scripts.incarnation.Run(ctx, s.client, []string{s.key("meta", "incarnation")}, rand.Text()).Text()
+		return err
+	})
+	return name, err
+}
+
 // Announce implements conversation.SharedStore.
 func (s *Store) Announce(ctx context.Context, r conversation.Replica, lease time.Duration) (group []conversation.Replica, incarnation string, err error) {
 	record, err := json.Marshal(r)

@@ -12,7 +12,7 @@ import "github.com/redis/go-redis/v9"
 
 // scripts are what must happen at once. Those that write conversations publish what they wrote.
 type scripts struct {
-	put, touch, remove, page, heads, putGeneration, announce, leave, claim, unclaim *redis.Script
+	put, touch, remove, page, heads, putGeneration, incarnation, announce, leave, claim, unclaim *redis.Script
 }
 
 const luaHeader = `
@@ -103,6 +103,11 @@ if number ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2] .. '\n' .. ARGV[3])
 redis.call('PUBLISH', ARGV[4], ARGV[5])
 return 1`),
+
+		// KEYS incarnation; ARGV a new one.
+		incarnation: redis.NewScript(`
+redis.call('SET', KEYS[1], ARGV[1], 'NX')
+return redis.call('GET', KEYS[1])`),
 
 		// KEYS set of replicas, incarnation; ARGV prefix of replicas, id, JSON, lease, a new incarnation. Returns the incarnation, then the JSON of
 		// each replica.
