@@ -26,7 +26,7 @@ var pauses = []time.Duration{300 * time.Millisecond, time.Second, 600 * time.Mil
 
 func TestClientsSurviveSwaps(t *testing.T) {
 	t.Parallel()
-	p := install(t)
+	p := prepare(t)
 	stateless := []string{"--stateless"}
 	for _, row := range []struct {
 		name, server string
