@@ -11,6 +11,7 @@ FUZZTIME := 10s
 BENCH :=
 BENCH_COUNT := 1
 RACE_COUNT := 5
+SERIES_DURATION := 1m
 
 # The race detector needs cgo. Go turns cgo off where it finds no C compiler.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -84,6 +85,10 @@ chaos: ## Let everything fail at once for CHAOS_DURATION (3m) and compare the bo
 .PHONY: e2e-alerts
 e2e-alerts: ## Page for what is wrong and stay silent at a rollout (prometheus, alertmanager)
 	go test -count=1 -timeout 10m -tags alerts ./e2e/alerts
+
+.PHONY: e2e-series
+e2e-series: ## Count the metrics' series over SERIES_DURATION (1m) of swaps and 10,000 hostile names
+	SERIES_DURATION=$(SERIES_DURATION) go test -count=1 -timeout 20m -v -run '^TestSeries$$' ./e2e
 
 .PHONY: chart-test
 chart-test: ## Render the Helm charts and check what comes out (builds helm)
