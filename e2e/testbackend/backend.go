@@ -158,6 +158,13 @@ func (b *backend) hooks() *server.Hooks {
 		}
 		b.log(ctx, e)
 	})
+	if b.o.mode == modeSSE { // the stream is the session
+		h.AddOnUnregisterSession(func(_ context.Context, session server.ClientSession) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			delete(b.sessions, session.SessionID())
+		})
+	}
 	if b.o.notifyOnList {
 		h.AddAfterListTools(func(context.Context, any, *mcp.ListToolsRequest, *mcp.ListToolsResult) {
 			b.mcp.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)

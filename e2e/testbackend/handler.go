@@ -93,9 +93,14 @@ func (b *backend) watched(stopping <-chan struct{}, next http.Handler) http.Hand
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		var message envelope
-		_ = json.Unmarshal(body, &message) // mcp-go says what is wrong with it
+		var several []json.RawMessage
+		if isBatch(body) {
+			message, several = first(body)
+		} else {
+			_ = json.Unmarshal(body, &message) // mcp-go says what is wrong with it
+		}
 
-		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), requestID{}, message.ID))
+		ctx, cancel := context.WithCancel(withID(r.Context(), message.ID))
 		defer cancel()
 		if r.Method == http.MethodGet || message.Method == string(mcp.MethodSubscriptionsListen) {
 			go func() {
@@ -124,8 +129,17 @@ func (b *backend) watched(stopping <-chan struct{}, next http.Handler) http.Hand
 			b.mu.Unlock()
 			b.log(ctx, journal.Entry{Event: http.MethodDelete, Session: session})
 		}
+		if several != nil {
+			b.batch(w, r, several, next)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// withID adds the id of a request to its context.
+func withID(ctx context.Context, id json.RawMessage) context.Context {
+	return context.WithValue(ctx, requestID{}, id)
 }
 
 // admit reports whether the request of a session may be executed. If not, it has
