@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,16 +26,29 @@ type agent struct {
 	ready  bool          // the handshake is done
 	n      int           // requests so far
 	waited time.Duration // of the handshake, by which the first listing must wait less
+	told   atomic.Int64  // that the tools changed
 }
 
 // newAgent returns a client that isn't connected.
 func (w *world) newAgent(server, kind string, n int) *agent {
 	w.actors++
-	return &agent{
+	a := &agent{
 		w: w, server: server, name: fmt.Sprintf("%s-%s-%d", server, kind, n), rng: random(w.seed, w.actors),
 		caller: caller{addr: w.sidecar.listen, path: "/" + server, patience: patience},
 	}
+	switch {
+	case kind == "modern":
+		a.caller.modern = true
+	case kind == "batcher":
+		a.caller.old = batching
+	case server == "sse":
+		a.caller.old = oldest
+	}
+	return a
 }
+
+// streams reports whether the client speaks the transport of 2024-11-05.
+func (a *agent) streams() bool { return a.caller.old == oldest }
 
 func (a *agent) revision() string {
 	if a.caller.modern {
@@ -74,6 +89,10 @@ func (a *agent) ended(e *entry, m *message, got reply, err error) bool {
 
 // broke decides whether a request may have ended like this.
 func (a *agent) broke(e *entry, err error) {
+	var status statusError
+	if errors.As(err, &status) && status == http.StatusServiceUnavailable && a.caller.modern && a.w.server(a.server).wasUnavailable(e.began) {
+		return // new clients see what the backend says
+	}
 	if _, ok := errors.AsType[connectionError](err); !ok || !a.w.time.excuses(e.began) {
 		a.w.ledger.defect(e, "%v", err)
 	}
@@ -85,7 +104,7 @@ func (a *agent) checkError(e *entry) {
 	switch code := e.err.Code; {
 	case e.err.own():
 	case code == -32602 && (e.tool == "multiply" || e.tool == "count"): // the version has no such tool
-	case code == -32602 && a.w.backend(a.server).wasEmpty(e.began): // nor any other, yet
+	case code == -32602 && a.w.server(a.server).wasEmpty(e.began): // nor any other, yet
 	case code == -32603 && (e.tool == "slow" || e.tool == "progress"): // it noticed that its caller is gone
 	default:
 		a.w.ledger.defect(e, "there is no reason for this error")
@@ -94,13 +113,22 @@ func (a *agent) checkError(e *entry) {
 
 // handshake begins a session. It returns false when that didn't work.
 func (a *agent) handshake() bool {
-	if a.ready || a.caller.modern {
+	switch {
+	case a.streams():
+		if !a.open() {
+			return false
+		}
+		if a.ready {
+			return true
+		}
+	case a.ready || a.caller.modern:
 		return true
 	}
 	a.caller.session = ""
+	version := cmp.Or(a.caller.old, legacy)
 	e, id := a.request("initialize", "")
 	m, got, err := a.caller.ask(id, e.method, map[string]any{
-		"protocolVersion": legacy, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": a.name, "version": "1"},
+		"protocolVersion": version, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": a.name, "version": "1"},
 	})
 	if !a.ended(e, m, got, err) {
 		return false
@@ -114,12 +142,14 @@ func (a *agent) handshake() bool {
 			} `json:"tools"`
 		} `json:"capabilities"`
 	}
-	if err := json.Unmarshal(m.Result, &about); err != nil || about.ProtocolVersion != legacy || !about.Capabilities.Tools.ListChanged {
+	if err := json.Unmarshal(m.Result, &about); err != nil || about.ProtocolVersion != version || !about.Capabilities.Tools.ListChanged {
 		a.w.ledger.defect(e, "the result is %s", m.Result)
 	}
-	if a.caller.session = got.header.Get("Mcp-Session-Id"); a.caller.session == "" {
-		a.w.ledger.defect(e, "there is no session id")
-		return false
+	if !a.streams() {
+		if a.caller.session = got.header.Get("Mcp-Session-Id"); a.caller.session == "" {
+			a.w.ledger.defect(e, "there is no session id")
+			return false
+		}
 	}
 	a.ready = a.notify("notifications/initialized", "")
 	return a.ready
@@ -131,7 +161,14 @@ func (a *agent) notify(method, params string) bool {
 		params = "{}"
 	}
 	e := a.w.ledger.begin(entry{server: a.server, client: a.name, method: method})
-	got, err := a.caller.post(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params))
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params)
+	var err error
+	got := reply{status: http.StatusAccepted}
+	if a.streams() {
+		err = a.caller.stream.post(&a.caller, body)
+	} else {
+		got, err = a.caller.post(body)
+	}
 	switch {
 	case err != nil:
 		a.w.ledger.end(e, unknown, nil)
@@ -148,6 +185,10 @@ func (a *agent) notify(method, params string) bool {
 
 // leave ends the session as the protocol wants it.
 func (a *agent) leave() {
+	if s := a.caller.stream; s != nil {
+		s.close(&a.caller)
+		return
+	}
 	if a.caller.session == "" {
 		return
 	}
@@ -177,6 +218,14 @@ func (a *agent) leave() {
 	a.ready, a.caller.session = false, ""
 }
 
+// hangUp breaks off what is left.
+func (a *agent) hangUp() {
+	if s := a.caller.stream; s != nil {
+		s.drop()
+	}
+	a.caller.hangUp()
+}
+
 // call calls a tool, and checks the result. It reports whether there was one.
 func (a *agent) call(tool string) bool {
 	e, id := a.request("tools/call", tool)
@@ -189,6 +238,23 @@ func (a *agent) call(tool string) bool {
 	if !a.ended(e, m, got, err) {
 		return false
 	}
+	a.checkResult(e, m, want)
+	for _, o := range got.others {
+		var p struct {
+			Token string `json:"progressToken"`
+		}
+		switch {
+		case o.Method == "notifications/tools/list_changed":
+		case o.Method == "notifications/progress" && json.Unmarshal(o.Params, &p) == nil && (p.Token == e.tag || a.mixed()):
+		default:
+			a.w.ledger.defect(e, "%s %s came before the result", o.Method, o.Params)
+		}
+	}
+	return true
+}
+
+// checkResult checks the result of a call, which has the text that is wanted, if any.
+func (a *agent) checkResult(e *entry, m *message, want string) {
 	var r struct {
 		Content []struct {
 			Type string `json:"type"`
@@ -202,18 +268,6 @@ func (a *agent) call(tool string) bool {
 	case want != "" && r.Content[0].Text != want:
 		a.w.ledger.defect(e, "the result is %.300q, want %.300q", r.Content[0].Text, want)
 	}
-	for _, o := range got.others {
-		var p struct {
-			Token string `json:"progressToken"`
-		}
-		switch {
-		case o.Method == "notifications/tools/list_changed":
-		case o.Method == "notifications/progress" && json.Unmarshal(o.Params, &p) == nil && (p.Token == e.tag || a.mixed()):
-		default:
-			a.w.ledger.defect(e, "%s %s came before the result", o.Method, o.Params)
-		}
-	}
-	return true
 }
 
 // mixed reports whether the backend doesn't tell its clients apart, so that notices for one of them come to another.
@@ -275,8 +329,16 @@ func (a *agent) cancel(tool string) {
 		other.notify("notifications/cancelled", `{"requestId":`+id+`}`)
 		other.caller.hangUp()
 	}()
+	if a.streams() { // perhaps nothing comes any more
+		a.caller.patience = delay + time.Second
+	}
 	m, got, err := a.caller.ask(id, e.method, map[string]any{"name": tool, "arguments": args})
+	a.caller.patience = patience
 	<-told
+	if a.streams() && errors.Is(err, errSilent) {
+		a.w.ledger.end(e, left, nil)
+		return
+	}
 	if err != nil && got.answer == nil && (got.status == http.StatusAccepted || got.status == http.StatusOK) {
 		if _, broke := errors.AsType[connectionError](err); !broke {
 			a.w.ledger.end(e, left, nil)
@@ -352,6 +414,8 @@ func (a *agent) work() {
 			continue
 		}
 		switch n := a.rng.IntN(100); {
+		case a.caller.old == batching && n%3 > 0:
+			a.batch()
 		case n < 22:
 			a.call("transfer")
 		case n < 35:

@@ -29,26 +29,9 @@ func TestChaos(t *testing.T) {
 	lasting := duration(t)
 	fmt.Printf("CHAOS_SEED=%d CHAOS_DURATION=%v\n", seed, lasting)
 
-	w := newWorld(t, seed, "stateful", "stateless", "default")
+	w := newWorld(t, seed, "stateful", "stateless", "default", "sse", "stdio", "shared")
 	before := w.sidecar.taken()
-
-	var workers []*agent
-	var listeners []*listener
-	for _, b := range w.backends {
-		for n := range 4 {
-			workers = append(workers, w.newAgent(b.mode, "worker", n))
-		}
-		for n := range 2 {
-			a := w.newAgent(b.mode, "modern", n)
-			a.caller.modern = true
-			workers = append(workers, a)
-		}
-		for n := range 3 {
-			a := w.newAgent(b.mode, "listener", n)
-			a.caller.modern = n == 2
-			listeners = append(listeners, &listener{agent: a, stream: a.caller, done: make(chan struct{})})
-		}
-	}
+	workers, listeners := w.populate()
 	var clients sync.WaitGroup
 	for _, a := range workers {
 		clients.Go(a.work)
@@ -59,8 +42,8 @@ func TestChaos(t *testing.T) {
 
 	until := time.Now().Add(lasting)
 	var monkeys sync.WaitGroup
-	for _, b := range w.backends {
-		monkeys.Go(func() { b.torment(until) })
+	for _, s := range w.servers {
+		monkeys.Go(func() { s.torment(until) })
 	}
 	w.actors++
 	rng := random(seed, w.actors)
@@ -73,11 +56,12 @@ func TestChaos(t *testing.T) {
 
 	w.waitSettled()
 	w.prove(workers, listeners)
-	w.change(listeners)
+	w.change(workers, listeners)
 	w.prove(workers, listeners)
 	w.part(workers, listeners, before)
-	for _, b := range w.backends {
-		w.ledger.settle(b.mode, b.entries())
+	w.stop()
+	for _, s := range w.servers {
+		w.ledger.settle(s.at().name, s.at().entries())
 	}
 	t.Log(w.ledger.summary())
 	if n := w.ledger.results(); n < len(workers) {
@@ -86,45 +70,78 @@ func TestChaos(t *testing.T) {
 	w.ledger.report()
 }
 
+// populate makes the clients, who aren't connected yet.
+func (w *world) populate() (workers []*agent, listeners []*listener) {
+	for _, s := range w.servers {
+		name := s.at().name
+		some := func(kind string, most int) {
+			for n := range most {
+				workers = append(workers, w.newAgent(name, kind, n))
+			}
+		}
+		listening := 3
+		switch name {
+		case "sse": // who work have streams too
+			some("worker", 4)
+			continue
+		case "stdio", "shared": // a process for each is a lot for a small machine
+			some("worker", 2)
+			some("batcher", 1)
+			some("modern", 1)
+			listening = 1
+		default:
+			some("worker", 3)
+			some("batcher", 1)
+			some("modern", 2)
+		}
+		for n := range listening {
+			a := w.newAgent(name, "listener", n)
+			a.caller.modern = n == 2
+			listeners = append(listeners, &listener{agent: a, stream: a.caller, done: make(chan struct{})})
+		}
+	}
+	return workers, listeners
+}
+
 // prove shows that nobody is stuck.
 func (w *world) prove(workers []*agent, listeners []*listener) {
 	w.time.note("every client is to call and to list")
 	var all sync.WaitGroup
 	for _, a := range workers {
-		all.Go(func() { a.prove(w.backend(a.server).version) })
+		all.Go(func() { a.prove(w.server(a.server).at().version) })
 	}
 	for _, l := range listeners {
 		all.Go(func() {
-			l.prove(w.backend(l.server).version)
+			l.prove(w.server(l.server).at().version)
 			l.start()
 		})
 	}
 	all.Wait()
 }
 
-// change changes the version of every backend. Every listener must hear of it.
-func (w *world) change(listeners []*listener) {
+// change changes the version of every server. All who have a stream must hear of it.
+func (w *world) change(workers []*agent, listeners []*listener) {
 	w.t.Helper()
-	told := map[*listener]int64{}
+	told := map[*agent]int64{}
 	for _, l := range listeners {
-		told[l] = l.told.Load()
+		told[l.agent] = l.told.Load()
 	}
-	for _, b := range w.backends {
-		if b.mode != "stateful" && b.rng.IntN(2) == 0 {
-			b.offer(b.other())
-			continue
+	for _, a := range workers {
+		if a.streams() {
+			told[a] = a.told.Load()
 		}
-		b.end(syscall.SIGTERM)
-		b.start(b.other())
+	}
+	for _, s := range w.servers {
+		s.change()
 	}
 	w.waitSettled()
 	deadline := time.Now().Add(soon)
-	for _, l := range listeners {
-		for l.told.Load() == told[l] && time.Now().Before(deadline) {
+	for a, before := range told {
+		for a.told.Load() == before && time.Now().Before(deadline) {
 			time.Sleep(20 * time.Millisecond)
 		}
-		if l.told.Load() == told[l] {
-			w.ledger.defect(nil, "%s was not told that the tools changed", l.name)
+		if a.told.Load() == before {
+			w.ledger.defect(nil, "%s was not told that the tools changed", a.name)
 		}
 	}
 }
@@ -137,7 +154,7 @@ func (w *world) part(workers []*agent, listeners []*listener, before taken) {
 		if i%2 == 0 {
 			a.leave()
 		}
-		a.caller.hangUp()
+		a.hangUp()
 	}
 	for _, l := range listeners {
 		l.close()
@@ -149,11 +166,24 @@ func (w *world) part(workers []*agent, listeners []*listener, before taken) {
 		proc.Eventually(w.t, name+" to be 0", func() bool { return w.sidecar.metric(name) == 0 })
 	}
 	w.waitGiven(before)
-	for _, b := range w.backends {
-		if b.mode != "stateful" { // the others keep none
-			continue
+	for _, s := range w.servers {
+		s.waitLeft()
+	}
+}
+
+// stop stops the sidecar, which must leave no process behind.
+func (w *world) stop() {
+	w.t.Helper()
+	w.sidecar.end(syscall.SIGTERM)
+	if code := w.sidecar.p.Wait(); code != 0 {
+		w.t.Errorf("the sidecar ends with %d", code)
+	}
+	for _, s := range w.servers {
+		if c, ok := s.(*command); ok {
+			if left := c.processes(); len(left) > 0 {
+				w.t.Errorf("the sidecar has left processes of %s behind: %v", c.name, left)
+			}
 		}
-		proc.Eventually(w.t, "the sessions to be ended on the backend", func() bool { return b.sessions() <= 1 }) // the sidecar's own
 	}
 }
 

@@ -25,8 +25,10 @@ const (
 
 // The revisions that the clients speak.
 const (
-	legacy = "2025-06-18"
-	modern = "2026-07-28"
+	oldest   = "2024-11-05" // with its own transport
+	batching = "2025-03-26" // the only one with batches
+	legacy   = "2025-06-18"
+	modern   = "2026-07-28"
 )
 
 // connectionError is a connection that broke: that is allowed only while the sidecar is away.
@@ -34,6 +36,11 @@ type connectionError struct{ err error }
 
 func (e connectionError) Error() string { return "the connection broke: " + e.err.Error() }
 func (e connectionError) Unwrap() error { return e.err }
+
+// statusError is an answer with a status that no response has.
+type statusError int
+
+func (e statusError) Error() string { return fmt.Sprintf("the answer is %d", int(e)) }
 
 // errSilent is an answer that doesn't come.
 var errSilent = errors.New("nothing comes any more")
@@ -44,7 +51,10 @@ type caller struct {
 	addr, path string
 	session    string
 	modern     bool
-	patience   time.Duration
+	old        string        // the revision if it is neither of the usual ones
+	patience   time.Duration // for an answer
+	batch      bool          // several requests are under way
+	stream     *stream       // of the oldest revision, on which the responses come
 
 	c net.Conn
 	r *bufio.Reader
@@ -55,7 +65,8 @@ type reply struct {
 	status int
 	header http.Header
 	answer *message  // the response
-	others []message // before it
+	all    []message // the responses to a batch
+	others []message // notices that came before
 	body   string    // of what has no response
 }
 
@@ -103,7 +114,10 @@ func (c *caller) send(method, body string, header ...string) (*http.Response, er
 	case c.modern:
 		fmt.Fprintf(&b, "MCP-Protocol-Version: %s\r\n", modern)
 	case c.session != "":
-		fmt.Fprintf(&b, "Mcp-Session-Id: %s\r\nMCP-Protocol-Version: %s\r\n", c.session, legacy)
+		fmt.Fprintf(&b, "Mcp-Session-Id: %s\r\n", c.session)
+		if c.old == "" { // there was no such header before
+			fmt.Fprintf(&b, "MCP-Protocol-Version: %s\r\n", legacy)
+		}
 	}
 	for i := 0; i < len(header); i += 2 {
 		fmt.Fprintf(&b, "%s: %s\r\n", header[i], header[i+1])
@@ -159,9 +173,7 @@ func (c *caller) post(body string, header ...string) (reply, error) {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
-		err = readEvents(bufio.NewReader(resp.Body), func() { _ = c.c.SetReadDeadline(time.Now().Add(c.patience)) }, func(_ string, m message) error {
-			return out.add(m)
-		})
+		err = readEvents(bufio.NewReader(resp.Body), func() { _ = c.c.SetReadDeadline(time.Now().Add(c.patience)) }, c.events(&out))
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
@@ -171,11 +183,10 @@ func (c *caller) post(body string, header ...string) (reply, error) {
 		out.body = string(raw)
 		// An error may come with 400 in the new revision.
 		if err == nil && (resp.StatusCode == http.StatusOK || c.modern && resp.StatusCode == http.StatusBadRequest) {
-			var m message
 			if kind != "application/json" {
 				err = fmt.Errorf("%d with a body of type %q: %.300q", resp.StatusCode, kind, raw)
-			} else if m, err = readMessage(raw); err == nil {
-				err = out.add(m)
+			} else {
+				err = c.events(&out)(event{data: raw})
 			}
 		}
 	}
@@ -184,6 +195,14 @@ func (c *caller) post(body string, header ...string) (reply, error) {
 		return out, c.broke(err)
 	}
 	return out, c.finish(resp)
+}
+
+// events is what to do with each event of an answer.
+func (c *caller) events(out *reply) func(event) error {
+	if c.batch {
+		return out.addAll
+	}
+	return messages(func(_ string, m message) error { return out.add(m) })
 }
 
 // add takes a message of an answer.
@@ -225,12 +244,18 @@ func (c *caller) ask(id, method string, params map[string]any) (*message, reply,
 	if err != nil {
 		return nil, reply{}, err
 	}
-	got, err := c.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, raw), header...)
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, raw)
+	var got reply
+	if c.stream != nil {
+		got, err = c.stream.ask(c, id, body)
+	} else {
+		got, err = c.post(body, header...)
+	}
 	switch {
 	case err != nil:
 		return nil, got, err
-	case got.status != http.StatusOK && (got.answer == nil || got.answer.Error == nil || got.answer.Error.own()):
-		return nil, got, fmt.Errorf("the answer is %d %.300q", got.status, got.body)
+	case got.status != http.StatusOK && c.stream == nil && (got.answer == nil || got.answer.Error == nil || got.answer.Error.own()):
+		return nil, got, fmt.Errorf("%w %.300q", statusError(got.status), got.body)
 	case got.answer == nil:
 		return nil, got, errors.New("there is no response in the answer")
 	case string(got.answer.ID) != id:

@@ -5,6 +5,16 @@
 // has exactly one answer, nothing that changes something ran twice, nobody is stuck afterwards, and the sidecar has
 // given back all that it took.
 //
+// These servers stand behind one sidecar:
+//
+//	stateful, stateless, default   Streamable HTTP, as servers keep sessions, don't, or only say so
+//	sse                            HTTP+SSE of 2024-11-05: a client's stream and its address outlive the backend
+//	stdio, shared                  processes that the sidecar starts itself, one for each session or one for all; they
+//	                               are killed and frozen, and the script that they come from is deployed anew, broken,
+//	                               touched and removed. None of them may be left when the sidecar has stopped
+//
+// Some clients speak 2025-03-26 and send batches, of which each request has an entry in the ledger.
+//
 // What is done to whom comes from a seed, which is printed. These set the run:
 //
 //	CHAOS_DURATION   how long things fail (3m)

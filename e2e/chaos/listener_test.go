@@ -20,7 +20,6 @@ type listener struct {
 	*agent
 
 	stream  caller // its session is the agent's
-	told    atomic.Int64
 	closing atomic.Bool
 	conn    atomic.Pointer[net.Conn]
 	started bool
@@ -145,7 +144,7 @@ func (l *listener) subscribe(sign *time.Time) error {
 }
 
 // read reads the stream to its end, and notes each sign of life.
-func (l *listener) read(resp *http.Response, sign *time.Time, event func(string, message) error) error {
+func (l *listener) read(resp *http.Response, sign *time.Time, take func(string, message) error) error {
 	c := l.stream.c
 	l.conn.Store(&c)
 	if l.closing.Load() {
@@ -156,7 +155,7 @@ func (l *listener) read(resp *http.Response, sign *time.Time, event func(string,
 		_ = l.stream.c.SetReadDeadline(sign.Add(silence))
 	}
 	alive()
-	err := readEvents(bufio.NewReader(resp.Body), alive, event)
+	err := readEvents(bufio.NewReader(resp.Body), alive, messages(take))
 	if errors.Is(err, io.EOF) {
 		return err
 	}

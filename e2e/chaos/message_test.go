@@ -100,10 +100,30 @@ func readMessage(raw []byte) (message, error) {
 // errUnterminated is the end of a stream in the middle of an event.
 var errUnterminated = errors.New("the stream ends within an event")
 
+// event is one of a stream.
+type event struct {
+	id, name string
+	data     []byte
+}
+
+// messages is for events that are a message each.
+func messages(take func(id string, m message) error) func(event) error {
+	return func(e event) error {
+		if e.name != "" && e.name != "message" {
+			return fmt.Errorf("an event %q came", e.name)
+		}
+		m, err := readMessage(e.data)
+		if err != nil {
+			return err
+		}
+		return take(e.id, m)
+	}
+}
+
 // readEvents reads an event stream to its end, and checks each line of it. sign is called for each line.
-func readEvents(r *bufio.Reader, sign func(), event func(id string, m message) error) error {
+func readEvents(r *bufio.Reader, sign func(), take func(event) error) error {
+	var e event
 	var data []string
-	var id string
 	begun := false
 	for {
 		line, err := r.ReadString('\n')
@@ -120,21 +140,20 @@ func readEvents(r *bufio.Reader, sign func(), event func(id string, m message) e
 		switch {
 		case line == "":
 			if len(data) > 0 {
-				m, err := readMessage([]byte(strings.Join(data, "\n")))
-				if err != nil {
-					return err
-				}
-				if err := event(id, m); err != nil {
+				e.data = []byte(strings.Join(data, "\n"))
+				if err := take(e); err != nil {
 					return err
 				}
 			}
-			data, begun = nil, false
+			data, e.name, begun = nil, "", false
 		case name == "": // a comment
 		case name == "data":
 			data, begun = append(data, value), true
 		case name == "id":
-			id, begun = value, true
-		case name == "event" && value == "message", name == "retry":
+			e.id, begun = value, true
+		case name == "event":
+			e.name, begun = value, true
+		case name == "retry":
 			begun = true
 		default:
 			return fmt.Errorf("%q is no line of an event", line)

@@ -15,7 +15,7 @@ import (
 func TestVanish(t *testing.T) {
 	n := int(number(t, "CHAOS_CLIENTS", 2000))
 	w := newWorld(t, 1, "stateful")
-	b := w.backends[0]
+	b, _ := w.servers[0].(*backend)
 	a := w.newAgent(b.mode, "listener", 0)
 	l := &listener{agent: a, stream: a.caller, done: make(chan struct{})}
 	if !l.start() {
@@ -58,7 +58,7 @@ func TestVanish(t *testing.T) {
 // vanish lets n clients begin a session, and returns one of them.
 func (w *world) vanish(n int) *agent {
 	w.t.Helper()
-	server := w.backends[0].mode
+	server := w.servers[0].at().name
 	agents := make([]*agent, n)
 	for i := range agents {
 		agents[i] = w.newAgent(server, "gone", w.actors)
@@ -82,8 +82,9 @@ func (w *world) vanish(n int) *agent {
 // waitGone waits until only the listener's session is left, here and on the backend.
 func (w *world) waitGone() {
 	w.t.Helper()
+	b, _ := w.servers[0].(*backend)
 	proc.Eventually(w.t, "the sessions to be forgotten", func() bool { return w.sidecar.metric("mcp_sidecar_sessions") == 1 })
-	proc.Eventually(w.t, "the sessions to be ended on the backend", func() bool { return w.backends[0].sessions() <= 2 })
+	proc.Eventually(w.t, "the sessions to be ended on the backend", func() bool { return b.sessions() <= 2 })
 	time.Sleep(sessionIdle)
 	if n := w.sidecar.metric("mcp_sidecar_sessions"); n != 1 {
 		w.t.Errorf("there are %v sessions: the client that listens was forgotten, or another remembered", n)

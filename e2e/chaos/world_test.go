@@ -5,7 +5,6 @@ package chaos
 import (
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,14 +12,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
 	"github.com/mcp-sidecar/mcp-sidecar/e2e/proc"
-	"github.com/mcp-sidecar/mcp-sidecar/e2e/testbackend/journal"
 )
 
 // How the sidecar is configured: short times, so that all of it happens in a run.
@@ -39,19 +36,19 @@ const (
 
 // world is all that takes part in a run.
 type world struct {
-	t        *testing.T
-	seed     uint64
-	time     *timeline
-	ledger   *ledger
-	sidecar  *sidecar
-	backends []*backend
-	tools    map[string]map[string]toolset // by revision and version
-	actors   int                           // who have a source of randomness
-	over     chan struct{}                 // closed when clients are to finish
+	t       *testing.T
+	seed    uint64
+	time    *timeline
+	ledger  *ledger
+	sidecar *sidecar
+	servers []server
+	tools   map[string]map[string]toolset // by revision and version
+	actors  int                           // who have a source of randomness
+	over    chan struct{}                 // closed when clients are to finish
 }
 
-// newWorld starts a backend for each mode, a wire to each, and the sidecar.
-func newWorld(t *testing.T, seed uint64, modes ...string) *world {
+// newWorld starts a server of each name, and the sidecar.
+func newWorld(t *testing.T, seed uint64, names ...string) *world {
 	t.Helper()
 	w := &world{t: t, seed: seed, time: newTimeline(), over: make(chan struct{})}
 	w.ledger = &ledger{t: t, time: w.time}
@@ -60,17 +57,18 @@ func newWorld(t *testing.T, seed uint64, modes ...string) *world {
 			t.Logf("to repeat it: CHAOS_SEED=%d\nwhat was done, in seconds:\n%s", seed, w.time)
 		}
 	})
-	for _, mode := range modes {
-		w.actors++
-		b := &backend{w: w, mode: mode, addr: proc.ReserveAddr(t), journal: filepath.Join(t.TempDir(), "journal"), rng: random(seed, w.actors)}
-		w.actors++
-		b.wire = newWire(t, b.addr, random(seed, w.actors))
-		w.backends = append(w.backends, b)
+	for _, name := range names {
+		switch name {
+		case "stdio", "shared":
+			w.servers = append(w.servers, w.newCommand(name))
+		default:
+			w.servers = append(w.servers, w.newBackend(name))
+		}
 	}
 	w.sidecar = newSidecar(w)
 	w.learnTools()
-	for _, b := range w.backends {
-		b.start("v1")
+	for _, s := range w.servers {
+		s.start("v1")
 	}
 	w.sidecar.start()
 	w.waitSettled()
@@ -89,10 +87,10 @@ func (w *world) ending(d time.Duration) bool {
 	}
 }
 
-// backend is that of a server.
-func (w *world) backend(server string) *backend {
-	i := slices.IndexFunc(w.backends, func(b *backend) bool { return b.mode == server })
-	return w.backends[i]
+// server is the one with this name.
+func (w *world) server(name string) server {
+	i := slices.IndexFunc(w.servers, func(s server) bool { return s.at().name == name })
+	return w.servers[i]
 }
 
 // learnTools asks backends of both versions what they offer to clients of both revisions.
@@ -122,11 +120,11 @@ func (w *world) waitSettled() {
 	w.t.Helper()
 	proc.Eventually(w.t, "the tools of every backend to settle", func() bool {
 		all, err := w.sidecar.api.Servers(w.t.Context())
-		if err != nil || len(all) != len(w.backends) {
+		if err != nil || len(all) != len(w.servers) {
 			return false
 		}
 		for i, s := range all {
-			if s.State != "settled" || len(s.Tools) != len(w.tools[legacy][w.backends[i].version]) {
+			if s.State != "settled" || len(s.Tools) != len(w.tools[legacy][w.servers[i].at().version]) {
 				return false
 			}
 		}
@@ -139,89 +137,6 @@ type quiet struct{ testing.TB }
 
 // Failed implements testing.TB.
 func (quiet) Failed() bool { return false }
-
-// backend is one backend with its wire, and one process after the other.
-type backend struct {
-	w                   *world
-	mode, addr, journal string
-	wire                *wire
-	rng                 *rand.Rand
-	p                   *proc.Process
-	version             string
-	empty               atomic.Int64 // the last time, in nanoseconds, at which a process may have had no tools yet
-}
-
-// start starts a process and lets connections in once it listens.
-func (b *backend) start(version string, args ...string) {
-	b.version = version
-	b.w.time.note("%s: start %s %s", b.mode, version, strings.Join(args, " "))
-	b.p = proc.Start(quiet{b.w.t}, backendPath, slices.Concat([]string{
-		"-listen", b.addr, "-journal", b.journal, "-mode", b.mode, "-version", version, "-slow", "60ms", "-grace", "1s",
-	}, args)...)
-	b.p.Addr()
-	if slices.Contains(args, "-empty") {
-		b.empty.Store(time.Now().Add(2*slowest + slack).UnixNano())
-	}
-	b.wire.open()
-}
-
-// wasEmpty reports whether a process may have been without tools at some time since from.
-func (b *backend) wasEmpty(from time.Time) bool { return b.empty.Load() > from.UnixNano() }
-
-// end ends the process.
-func (b *backend) end(s syscall.Signal) {
-	b.w.time.note("%s: %v", b.mode, s)
-	if s != syscall.SIGKILL {
-		b.wire.shut() // it listens no more before it ends
-	}
-	b.p.Signal(s)
-	select {
-	case <-b.p.Done():
-	case <-time.After(10 * time.Second):
-		b.w.t.Errorf("the backend %s doesn't end", b.mode)
-		b.p.Kill()
-	}
-	b.wire.shut()
-}
-
-// offer makes the process offer the tools of another version.
-func (b *backend) offer(version string) {
-	b.w.time.note("%s: now offers %s", b.mode, version)
-	resp, err := http.Post("http://"+b.addr+"/admin/tools?version="+version, "", http.NoBody)
-	if err != nil {
-		b.w.t.Errorf("changing the tools of a backend: %v", err)
-		return
-	}
-	_ = resp.Body.Close()
-	b.version = version
-}
-
-// other is the version that doesn't run.
-func (b *backend) other() string {
-	if b.version == "v1" {
-		return "v2"
-	}
-	return "v1"
-}
-
-// entries is what the processes have written down.
-func (b *backend) entries() []journal.Entry {
-	b.w.t.Helper()
-	all, err := journal.Read(b.journal)
-	if err != nil {
-		b.w.t.Fatal(err)
-	}
-	return all
-}
-
-// sessions is the number of sessions that the process knows.
-func (b *backend) sessions() int {
-	n, err := strconv.Atoi(strings.TrimSpace(get(b.w.t, "http://"+b.addr+"/admin/sessions")))
-	if err != nil {
-		b.w.t.Error(err)
-	}
-	return n
-}
 
 // sidecar is a place for a sidecar, and one process after the other.
 type sidecar struct {
@@ -239,8 +154,9 @@ func newSidecar(w *world) *sidecar {
 	var config strings.Builder
 	fmt.Fprintf(&config, "hold: %v\nholdCall: %v\nsessionIdle: %v\nkeepAlive: %v\ndrainDelay: 100ms\ndrainTimeout: %v\nservers:\n",
 		hold, holdCall, sessionIdle, keepAlive, drainTimeout)
-	for _, b := range w.backends {
-		fmt.Fprintf(&config, "  - name: %s\n    path: /%s\n    upstream: http://%s/mcp\n", b.mode, b.mode, b.wire.addr)
+	for _, s := range w.servers {
+		name := s.at().name
+		fmt.Fprintf(&config, "  - name: %s\n    path: /%s\n    %s", name, name, s.config())
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
