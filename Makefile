@@ -82,6 +82,10 @@ e2e-sdks: ## Swap backends of four SDKs under clients of three (npm, Python)
 chaos: ## Let everything fail at once for CHAOS_DURATION (3m) and compare the books
 	go test -count=1 -timeout 60m -tags chaos ./e2e/chaos
 
+.PHONY: e2e-page
+e2e-page: ## Look at the status page in a real browser (chromium, npm); pictures go to dist/statuspage
+	go -C e2e/statuspage test -count=1 -timeout 10m ./...
+
 .PHONY: e2e-alerts
 e2e-alerts: ## Page for what is wrong and stay silent at a rollout (prometheus, alertmanager)
 	go test -count=1 -timeout 10m -tags alerts ./e2e/alerts
@@ -111,7 +115,7 @@ fmt: $(GOLANGCI) ## Format all Go files
 .PHONY: tidy-check
 tidy-check: ## Check that go.mod and go.sum are tidy and that the modules are what go.sum says
 	go mod tidy -diff
-	for m in tools tools/charttest e2e/gosdk e2e/sdks/gosdk; do go -C $$m mod tidy -diff; done
+	for m in tools tools/charttest e2e/gosdk e2e/sdks/gosdk e2e/statuspage; do go -C $$m mod tidy -diff; done
 	go mod verify
 
 .PHONY: docs

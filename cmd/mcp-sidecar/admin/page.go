@@ -1,25 +1,19 @@
 package admin
 
 import (
+	"bytes"
 	"crypto/sha256"
-	_ "embed" // for the files of the page
+	"embed"
 	"encoding/hex"
 	"net/http"
-	"strings"
+	"path"
 	"time"
 )
 
-// The status page is served as it lies there, without a build.
-var (
-	//go:embed page/index.html
-	pageHTML string
-	//go:embed page/page.css
-	pageCSS string
-	//go:embed page/page.js
-	pageJS string
-	//go:embed page/icon.svg
-	pageIcon string
-)
+// pageFiles is the status page. It is served as it lies there, without a build.
+//
+//go:embed page
+var pageFiles embed.FS
 
 // pagePolicy lets the page do what it needs and nothing else: no code or style
 // but its own, no other host, no HTML made of text, no frame around it.
@@ -29,18 +23,24 @@ const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 // servePage adds the status page to a mux. It says nothing about the sidecar: what
 // it shows comes from the API.
 func servePage(mux *http.ServeMux) {
-	for pattern, file := range map[string]struct{ contentType, content string }{
-		"GET /{$}":      {"text/html; charset=utf-8", pageHTML},
-		"GET /page.css": {"text/css; charset=utf-8", pageCSS},
-		"GET /page.js":  {"text/javascript; charset=utf-8", pageJS},
-		"GET /icon.svg": {"image/svg+xml", pageIcon},
-	} {
-		mux.Handle(pattern, pageFile(file.contentType, file.content))
+	for _, name := range []string{"index.html", "icon.svg", "page.css", "page.js", "api.js", "changes.js", "dom.js", "timeline.js"} {
+		pattern := "GET /" + name
+		if name == "index.html" {
+			pattern = "GET /{$}"
+		}
+		mux.Handle(pattern, pageFile(name))
 	}
 }
 
-func pageFile(contentType, content string) http.Handler {
-	sum := sha256.Sum256([]byte(content))
+func pageFile(name string) http.Handler {
+	contentType := map[string]string{
+		".html": "text/html; charset=utf-8", ".svg": "image/svg+xml", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	}[path.Ext(name)]
+	content, err := pageFiles.ReadFile("page/" + name)
+	if err != nil {
+		panic(err) // it is in the program
+	}
+	sum := sha256.Sum256(content)
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -52,6 +52,6 @@ func pageFile(contentType, content string) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-cache")
 		h.Set("ETag", tag)
-		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	})
 }

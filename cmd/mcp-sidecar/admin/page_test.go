@@ -12,7 +12,7 @@ func TestPageNeedsNoToken(t *testing.T) {
 	h := New(d)
 	for path, contentType := range map[string]string{
 		"/": "text/html; charset=utf-8", "/page.css": "text/css; charset=utf-8",
-		"/page.js": "text/javascript; charset=utf-8", "/icon.svg": "image/svg+xml",
+		"/page.js": "text/javascript; charset=utf-8", "/dom.js": "text/javascript; charset=utf-8", "/icon.svg": "image/svg+xml",
 	} {
 		w := send(h, "GET", path, "")
 		if w.Code != 200 || w.Header().Get("Content-Type") != contentType || w.Body.Len() == 0 {
