@@ -99,4 +99,6 @@ type RegistryDeps struct {
 	Logger  *slog.Logger     // nil is silent
 	Metrics *Metrics         // nil is unregistered
 	Now     func() time.Time // nil is time.Now
+	// OnGeneration is told that a server has another generation. It must return at once and not call the registry. Nil is nobody.
+	OnGeneration func()
 }

@@ -90,7 +90,7 @@ type Group struct {
 	unsettled   map[string]time.Time // since when, of servers that were to be seen before
 	others      []Replica
 	incarnation string
-	seenAt      time.Time // when the store was last asked with success
+	seenAt      time.Time // when the store was last asked with success, else when this replica began
 	mixed       map[string]time.Time
 }
 
@@ -143,12 +143,8 @@ func (g *Group) SetServers(names []string) {
 	}
 	for name := range g.mixed {
 		if !slices.Contains(names, name) {
-			g.metrics.mixedSince.DeleteLabelValues(name)
 			delete(g.mixed, name)
 		}
-	}
-	for _, name := range names {
-		g.metrics.mixedSince.WithLabelValues(name)
 	}
 	signal(g.kick)
 }
@@ -184,19 +180,22 @@ func (g *Group) See(server, hash string, visible bool) {
 	}
 }
 
-// Agreed returns the tool-schema hash that all ready replicas see of a server, false while they don't agree, or none of them sees one.
+// Agreed returns the tool-schema hash that all ready replicas see of a server: "" where none of them can see it. It returns false while they
+// don't agree, or nobody knows who is there.
 func (g *Group) Agreed(server string) (hash string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.agreed(server)
-}
-
-func (g *Group) agreed(server string) (hash string, ok bool) {
-	seen := g.seen(server)
-	if len(seen) != 1 || seen[0] == "" {
+	if g.incarnation == "" && g.now().Sub(g.seenAt) < g.cfg.Patience {
 		return "", false
 	}
-	return seen[0], true
+	switch seen := g.seen(server); {
+	case len(seen) == 0:
+		return "", true
+	case len(seen) > 1 || seen[0] == "":
+		return "", false
+	default:
+		return seen[0], true
+	}
 }
 
 // seen returns the different hashes of a server that ready replicas see, "" included. mu is held.

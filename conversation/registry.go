@@ -25,6 +25,7 @@ type Registry struct {
 	log     *slog.Logger
 	metrics *Metrics
 	clock   clock
+	onGen   func()
 
 	changed chan struct{} // see Changed
 	kick    chan struct{} // tells Run that something waits to be written
@@ -71,9 +72,13 @@ func NewRegistry(cfg RegistryConfig, d RegistryDeps) (*Registry, error) {
 	if d.Now == nil {
 		d.Now = time.Now
 	}
+	if d.OnGeneration == nil {
+		d.OnGeneration = func() {}
+	}
 	r := &Registry{
 		store:   d.Store,
 		shared:  d.Shared,
+		onGen:   d.OnGeneration,
 		log:     d.Logger.With("component", "conversation"),
 		metrics: d.Metrics,
 		clock:   newClock(d.Now),
@@ -105,6 +110,14 @@ func (r *Registry) SetConfig(cfg RegistryConfig) error {
 	slices.Sort(cfg.Servers)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, server := range r.cfg.Servers {
+		if !slices.Contains(cfg.Servers, server) {
+			r.metrics.mixedSince.DeleteLabelValues(server)
+		}
+	}
+	for _, server := range cfg.Servers {
+		r.metrics.mixedSince.WithLabelValues(server)
+	}
 	r.configure(cfg)
 	r.stats = nil
 	r.rebuildDue()

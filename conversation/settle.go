@@ -97,6 +97,7 @@ func (r *Registry) offer(g Generation, saved bool) {
 	}
 	next.settled = append(slices.Clip(next.settled), settled{number: g.Number, at: nanos(g.At)})
 	s.offer = next
+	r.onGen()
 	r.stats = nil
 	r.rebuildDue()
 }

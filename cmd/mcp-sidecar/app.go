@@ -64,7 +64,9 @@ type app struct {
 	metrics  *appMetrics
 	feed     *admin.Feed
 	store    conversation.Store
+	stored   *conversation.Metrics // of the store and what is in it
 	registry *conversation.Registry
+	replicas *replicas // nil when this is the only one
 	proxy    *proxy.Proxy
 	notifier *notify.Reconciler
 	backends *backends
@@ -116,6 +118,7 @@ func (a *app) start(ctx context.Context) error {
 		return errors.Join(err, a.cleanups.run(ctx))
 	}
 	a.running.Store(true)
+	a.replicas.setReady(true)
 	a.log.Info("started", "version", a.build.Version, "servers", len(a.cfg.Load().Servers), "agent_servers", len(a.cfg.Load().AgentServers))
 	return nil
 }
@@ -134,6 +137,7 @@ func (a *app) stop(ctx context.Context, delay time.Duration) error {
 	a.phase = phaseStopped
 	a.log.Info("stopping", "delay", delay)
 	a.stopping.Store(true)
+	a.replicas.setReady(false)
 	a.backends.quiesce() // what ends from now on is no swap
 	if delay > 0 {
 		t := time.NewTimer(delay)

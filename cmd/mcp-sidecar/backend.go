@@ -34,13 +34,15 @@ type backend struct {
 	stop    context.CancelFunc // ends the checker; used by backends.Run only
 	done    chan struct{}      // closed when it has ended
 
-	// Used by onEvent only, which is never called twice at once.
+	turn        sync.Mutex      // guards what follows, and keeps in order what is told of the backend; taken before mu
 	epoch       uint64          // added to the checker's, which begins at 0: see succeed
-	generation  uint64          // that the proxy was told of
+	generation  uint64          // that was announced last
+	told        uint64          // what the proxy was told of it
 	tools       *health.Toolset // of that generation, if this process saw it
 	hints       []proxy.ToolHints
 	hintsOf     string // hash
 	swapPending bool   // the process is another one, what it offers hasn't settled
+	swappedAt   uint64 // the newest generation at that moment
 
 	mu     sync.Mutex // guards the rest
 	server config.Server
@@ -98,16 +100,16 @@ func (b *backend) succeed(old *backend) {
 // a generation before traffic flows, and traffic flows before conversations are
 // refreshed.
 func (b *backend) onEvent(e health.Event) {
+	b.turn.Lock()
+	defer b.turn.Unlock()
 	if e.Swap != nil {
-		b.swapPending = true
+		b.swapPending, b.swappedAt = true, b.newest()
 		b.all.feed.Publish(admin.Event{Type: "swap", At: e.Swap.DetectedAt, Server: b.name, Cause: e.Swap.Cause})
 	}
 	if e.State == health.Settled {
 		b.settle(e)
 	}
-	b.all.proxy.SetBackend(b.name, proxy.BackendState{
-		Phase: phaseOf(e.State), Epoch: b.epoch + e.Epoch, Generation: b.generation, Tools: b.hints,
-	})
+	b.tellProxy(e)
 	b.mu.Lock()
 	before := b.last.State
 	b.last = e
@@ -119,6 +121,7 @@ func (b *backend) onEvent(e health.Event) {
 		b.info = &admin.Info{Name: e.Tools.ServerName, Version: e.Tools.ServerVersion}
 	}
 	b.mu.Unlock()
+	b.see()
 	b.all.wake()
 	if e.State != before {
 		b.all.feed.Publish(admin.Event{Type: "state", At: e.At, Server: b.name, State: e.State.String()})
@@ -128,7 +131,10 @@ func (b *backend) onEvent(e health.Event) {
 // settle gives what the server offers its generation.
 func (b *backend) settle(e health.Event) {
 	registry := b.all.registry
-	swapped := b.swapPending
+	if !b.adoptable(e) {
+		return
+	}
+	swapped := b.swapPending && (b.all.group == nil || b.swappedAt == b.newest())
 	b.swapPending = false
 	changed := false
 	earlier, _ := registry.Generation(b.name)
@@ -165,7 +171,7 @@ func (b *backend) settle(e health.Event) {
 	b.all.discover()
 	c := newChange(e, before, earlier.Tools)
 	c.Generation = g.Number
-	if e.ChangeCause != "" {
+	if e.ChangeCause != "" || b.all.group != nil {
 		b.mu.Lock()
 		b.change = c
 		b.mu.Unlock()

@@ -23,6 +23,7 @@ type backends struct {
 	log           *slog.Logger
 	metrics       *health.Metrics
 	registry      *conversation.Registry
+	group         *conversation.Group // nil when this is the only replica
 	proxy         *proxy.Proxy
 	wake          func() // the reconciler should look again
 	discover      func() // there is a new generation: discovery should look again
@@ -41,11 +42,15 @@ type backends struct {
 // newBackends returns no backends yet. Its proxy, wake and discover are to be set
 // before they run.
 func newBackends(a *app) *backends {
-	return &backends{
+	bs := &backends{
 		log: a.log, metrics: health.NewMetrics(a.reg), registry: a.registry, feed: a.feed, version: a.build.Version,
 		refreshOnSwap: func() bool { return a.cfg.Load().RefreshOn == "swap" },
 		wanted:        make(chan *plan), ended: make(chan struct{}), byName: map[string]*backend{},
 	}
+	if a.replicas != nil {
+		bs.group = a.replicas.group
+	}
+	return bs
 }
 
 // plan is another list of backends to be had: those that stay the same as they
@@ -125,6 +130,7 @@ func (bs *backends) publish(p *plan) {
 	bs.byName = make(map[string]*backend, len(p.list))
 	for i, b := range p.list {
 		bs.byName[b.name] = b
+		b.see()
 		b.checker.SetQuiesced(bs.quiesced)
 		b.mu.Lock()
 		b.server = p.servers[i]

@@ -161,7 +161,7 @@ func (o origins) of(flag string) string {
 func defaultsInHelp() kong.Vars {
 	d := config.Default()
 	return kong.Vars{
-		"listen": d.Listen, "opsListen": d.OpsListen, "adminListen": d.AdminListen, "state": d.State,
+		"listen": d.Listen, "opsListen": d.OpsListen, "adminListen": d.AdminListen, "state": d.State, "redisPrefix": d.RedisPrefix,
 		"hold": d.Hold.String(), "holdCall": d.HoldCall.String(),
 		"probeInterval": d.ProbeInterval.String(), "probeTimeout": d.ProbeTimeout.String(), "listInterval": d.ListInterval.String(),
 		"settle": d.Settle.String(), "refreshOn": d.RefreshOn, "logFormat": d.LogFormat, "logLevel": strings.ToLower(d.LogLevel.String()),

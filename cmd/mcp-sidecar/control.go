@@ -44,6 +44,7 @@ func (a *app) Quiesce(context.Context) error {
 		return nil
 	}
 	a.log.Info("quiescing")
+	a.replicas.setReady(false)
 	a.backends.quiesce()
 	a.proxy.Quiesce()
 	a.feed.Publish(admin.Event{Type: "quiesce", At: time.Now()})
@@ -103,6 +104,7 @@ func (a *app) reload(ctx context.Context) error {
 		return errors.Join(err, a.registry.SetConfig(registryConfig(old)))
 	}
 	a.cfg.Store(next)
+	a.replicas.setServers(next.ServerNames())
 	if err := a.backends.apply(ctx, plan); err != nil {
 		return err
 	}
@@ -137,6 +139,10 @@ func needRestart(old, next *config.Config) []string {
 		"adminListen":        func(c *config.Config) any { return c.AdminListen },
 		"registerListen":     func(c *config.Config) any { return c.RegisterListen },
 		"state":              func(c *config.Config) any { return c.State },
+		"redis":              func(c *config.Config) any { return c.Redis },
+		"redisPasswordFile":  func(c *config.Config) any { return c.RedisPasswordFile },
+		"redisCaFile":        func(c *config.Config) any { return c.RedisCAFile },
+		"redisPrefix":        func(c *config.Config) any { return c.RedisPrefix },
 		"sessionKeyFile":     func(c *config.Config) any { return c.SessionKeyFile },
 		"logFormat":          func(c *config.Config) any { return c.LogFormat },
 		"refreshConcurrency": func(c *config.Config) any { return c.RefreshConcurrency },

@@ -38,6 +38,11 @@ type configFlags struct {
 	State          *string `placeholder:"FILE" help:"File that keeps registrations and sessions (default ${state})."`
 	SessionKeyFile *string `placeholder:"FILE" help:"Keys that seal session ids and stored credentials: the first seals, all open. Without it, one is generated into the state."`
 
+	Redis             *string `placeholder:"URL" help:"Redis or Valkey, such as redis://HOST:6379/0 (rediss:// for TLS): a registry for several replicas, instead of --state."`
+	RedisPasswordFile *string `placeholder:"FILE" help:"Password of the Redis server; its user is in the URL. Re-read for each connection."`
+	RedisCAFile       *string `name:"redis-ca-file" placeholder:"FILE" help:"PEM certificates to trust with rediss://, instead of the system's."`
+	RedisPrefix       *string `placeholder:"NAME" help:"Begins the names of all keys: replicas with the same one belong together (default ${redisPrefix})."`
+
 	Hold          *string `placeholder:"DURATION" help:"How long initialize, lists and other quick requests may wait for the backend (default ${hold})."`
 	HoldCall      *string `placeholder:"DURATION" help:"How long tools/call may wait for the backend (default ${holdCall})."`
 	ProbeInterval *string `placeholder:"DURATION" help:"Time between two looks at the backend (default ${probeInterval})."`
@@ -113,6 +118,10 @@ func (f *configFlags) overrides(o origins) []config.Override {
 	text("agent-api-key-file", f.AgentAPIKeyFile, func(c *config.Config) *string { return &c.AgentAPIKeyFile })
 	text("state", f.State, func(c *config.Config) *string { return &c.State })
 	text("session-key-file", f.SessionKeyFile, func(c *config.Config) *string { return &c.SessionKeyFile })
+	text("redis", f.Redis, func(c *config.Config) *string { return &c.Redis })
+	text("redis-password-file", f.RedisPasswordFile, func(c *config.Config) *string { return &c.RedisPasswordFile })
+	text("redis-ca-file", f.RedisCAFile, func(c *config.Config) *string { return &c.RedisCAFile })
+	text("redis-prefix", f.RedisPrefix, func(c *config.Config) *string { return &c.RedisPrefix })
 	duration("hold", f.Hold, func(c *config.Config) *time.Duration { return &c.Hold })
 	duration("hold-call", f.HoldCall, func(c *config.Config) *time.Duration { return &c.HoldCall })
 	duration("probe-interval", f.ProbeInterval, func(c *config.Config) *time.Duration { return &c.ProbeInterval })

@@ -38,10 +38,13 @@ func (a *app) makeAgents(ctx context.Context, cfg *config.Config, keys *proxy.Ke
 	nc := notify.DefaultConfig()
 	nc.Concurrency = cfg.RefreshConcurrency
 	nm := notify.NewMetrics(a.reg)
+	nd := notify.Deps{Registry: a.registry, Ready: a.backends.settled, OnEvent: a.publishRefresh, Logger: a.log, Metrics: nm}
+	if a.replicas != nil {
+		nd.Claims, nd.Ready = a.replicas, a.refreshable
+		nc.ObserveGrace = sharedObserveGrace
+	}
 	var err error
-	a.notifier, err = notify.New(nc, nil, notify.Deps{
-		Registry: a.registry, Ready: a.backends.settled, OnEvent: a.publishRefresh, Logger: a.log, Metrics: nm,
-	})
+	a.notifier, err = notify.New(nc, nil, nd)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,8 @@ func (a *app) setUp(ctx context.Context) error {
 		return err
 	}
 	a.serve(ctx, bound.ops, metrics.Ops{Live: a.live, Ready: a.ready, Started: a.hasStarted}.Handler(a.reg), nil)
-	if err := a.openStore(cfg); err != nil {
+	a.stored = conversation.NewMetrics(a.reg)
+	if err := a.openStore(ctx, cfg); err != nil {
 		return err
 	}
 	keys, err := a.sessionKeys(ctx, cfg)
@@ -47,6 +48,9 @@ func (a *app) setUp(ctx context.Context) error {
 		return err
 	}
 	a.spawn(ctx, "registry", a.registry.Run)
+	if a.replicas != nil {
+		a.spawn(ctx, "replicas", a.replicas.Run)
+	}
 	a.spawn(ctx, "agents", a.agents.Run)
 	if err := a.registerConfigured(ctx, cfg); err != nil {
 		return err
@@ -59,13 +63,16 @@ func (a *app) setUp(ctx context.Context) error {
 	return a.serveAgents(ctx, cfg, bound)
 }
 
-func (a *app) openStore(cfg *config.Config) error {
+func (a *app) openStore(ctx context.Context, cfg *config.Config) error {
+	if cfg.Redis != "" {
+		return a.openShared(ctx, cfg)
+	}
 	s, err := boltstore.Open(cfg.State, boltstore.DefaultOptions())
 	if err != nil {
 		return err
 	}
 	a.cleanups.add("state", func(context.Context) error { return s.Close() })
-	a.store = s
+	a.store = conversation.Instrument(s, a.stored)
 	return nil
 }
 
@@ -96,14 +103,19 @@ func (a *app) sessionKeys(ctx context.Context, cfg *config.Config) (*proxy.Keyri
 
 // makeRegistry makes the registry and lets it read what the store has.
 func (a *app) makeRegistry(ctx context.Context, cfg *config.Config) error {
-	m := conversation.NewMetrics(a.reg)
-	a.store = conversation.Instrument(a.store, m)
+	d := conversation.RegistryDeps{Store: a.store, Logger: a.log, Metrics: a.stored}
+	if a.replicas != nil {
+		d.Shared, d.OnGeneration = a.replicas.store, a.replicas.signal
+	}
 	var err error
-	a.registry, err = conversation.NewRegistry(registryConfig(cfg), conversation.RegistryDeps{Store: a.store, Logger: a.log, Metrics: m})
+	a.registry, err = conversation.NewRegistry(registryConfig(cfg), d)
 	if err != nil {
 		return err
 	}
-	if err := a.registry.Load(ctx); err != nil {
+	switch err := a.registry.Load(ctx); {
+	case err != nil && a.replicas != nil && errors.Is(err, conversation.ErrUnavailable):
+		a.log.Warn("starting without the shared store: conversations are read when it is there", "err", err)
+	case err != nil:
 		return fmt.Errorf("reading the state: %w", err)
 	}
 	return nil
@@ -127,6 +139,7 @@ func (a *app) make(ctx context.Context, cfg *config.Config, keys *proxy.Keyring)
 		return err
 	}
 	a.backends.proxy, a.backends.wake, a.backends.discover = a.proxy, a.notifier.Wake, a.discoverer.Wake
+	a.replicas.connect(a)
 	a.backends.publish(first)
 	return nil
 }

@@ -5,9 +5,21 @@
 {{- include "mcp-sidecar.sessionKey" . }}
 {{- end }}
 
+{{/*
+What the configuration file has besides the values: drain times, and a prefix of its own for each release that shares a
+Redis server with others.
+*/}}
+{{- define "mcp-sidecar.ownConfig" -}}
+{{- $root := index . 0 }}{{ $v := index . 1 }}
+drainDelay: {{ printf "%ds" (int $v.drain.delaySeconds) }}
+drainTimeout: {{ printf "%ds" (int $v.drain.timeoutSeconds) }}
+{{- if and $v.config.redis (not $v.config.redisPrefix) }}
+redisPrefix: {{ printf "%s/%s" $root.Release.Namespace (include "mcp-sidecar.fullname" .) }}
+{{- end }}
+{{- end }}
+
 {{- define "mcp-sidecar.configMap" -}}
 {{- $root := index . 0 }}{{ $v := index . 1 }}
-{{- $drain := dict "drainDelay" (printf "%ds" (int $v.drain.delaySeconds)) "drainTimeout" (printf "%ds" (int $v.drain.timeoutSeconds)) }}
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -18,7 +30,7 @@ metadata:
     {{- include "mcp-sidecar.labels" . | nindent 4 }}
 data:
   config.yaml: |
-    {{- merge $drain $v.config | toYaml | nindent 4 }}
+    {{- merge (include "mcp-sidecar.ownConfig" . | fromYaml) $v.config | toYaml | nindent 4 }}
 {{- end }}
 
 {{- define "mcp-sidecar.sessionKey" -}}

@@ -22,6 +22,7 @@ func (c *Config) checkFiles(r *report) {
 		{"sessionKeyFile", c.SessionKeyFile},
 		{"probeHeadersFile", c.ProbeHeadersFile},
 		{"agentApiKeyFile", c.AgentAPIKeyFile},
+		{"redisPasswordFile", c.RedisPasswordFile},
 	}
 	for i, s := range c.Servers {
 		if key := fmt.Sprintf("servers[%d].probe.headersFile", i); r.isSet(key) {

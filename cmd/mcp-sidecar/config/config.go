@@ -50,6 +50,11 @@ type Config struct {
 	State          string `yaml:"state,path"`
 	SessionKeyFile string `yaml:"sessionKeyFile,path"`
 
+	Redis             string `yaml:"redis"` // instead of State
+	RedisPasswordFile string `yaml:"redisPasswordFile,path"`
+	RedisCAFile       string `yaml:"redisCaFile,path"`
+	RedisPrefix       string `yaml:"redisPrefix"`
+
 	Hold          time.Duration `yaml:"hold"`
 	HoldCall      time.Duration `yaml:"holdCall"`
 	ProbeInterval time.Duration `yaml:"probeInterval"`
@@ -150,6 +155,7 @@ func Default() Config {
 		OpsListen:           "127.0.0.1:9090",
 		AdminListen:         "127.0.0.1:9091",
 		State:               "mcp-sidecar.db",
+		RedisPrefix:         "mcp-sidecar",
 		Hold:                25 * time.Second,
 		HoldCall:            50 * time.Second,
 		ProbeInterval:       2 * time.Second,

@@ -32,9 +32,10 @@ func (c *Config) validate(r *report) {
 	}
 	notNegative(r, "drainDelay", c.DrainDelay)
 	notNegative(r, "drainTimeout", c.DrainTimeout)
-	if c.State == "" {
+	if c.State == "" && c.Redis == "" {
 		r.add("state", "must name the file that keeps the registrations")
 	}
+	c.validateRedis(r)
 	c.validateGlobals(r)
 	c.validateServers(r)
 	c.validateAgentServers(r)
