@@ -98,8 +98,13 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 	// What is watched is looked at before the first process can be started from
 	// it.
-	if w := newWatcher(&b.cfg, b.log); w != nil {
-		workers.Go(func() { w.run(ctx, b.replace) })
+	if w := b.watcher(); w != nil {
+		workers.Go(func() {
+			w.Run(ctx, func(path string) {
+				b.log.Info("a watched file changed, replacing the processes of the stdio server", "path", path)
+				b.replace()
+			})
+		})
 	}
 
 	b.mu.Lock()

@@ -1,21 +1,16 @@
 package stdio
 
 import (
-	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -185,133 +180,5 @@ func TestWatched(t *testing.T) {
 		if diff := cmp.Diff(tt.want, watched(&tt.cfg)); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
-	}
-}
-
-func TestCheck(t *testing.T) {
-	t.Parallel()
-
-	for _, tt := range []struct {
-		name    string
-		change  func(t *testing.T, dir string)
-		changed bool
-	}{
-		{"nothing", func(*testing.T, string) {}, false},
-		{"same content", func(t *testing.T, dir string) { t.Helper(); write(t, filepath.Join(dir, "src/a.py"), "a") }, false},
-		{"other content", func(t *testing.T, dir string) { t.Helper(); write(t, filepath.Join(dir, "src/a.py"), "b") }, true},
-		{"new file", func(t *testing.T, dir string) { t.Helper(); write(t, filepath.Join(dir, "src/sub/c.py"), "") }, true},
-		{"ignored files", func(t *testing.T, dir string) {
-			t.Helper()
-
-			for _, name := range []string{"__pycache__/a.pyc", ".git/HEAD", "a.py~", "sub/x.pyc", "node_modules/x/y.js"} {
-				write(t, filepath.Join(dir, "src", name), "x")
-			}
-		}, false},
-		{"removed from a directory", func(t *testing.T, dir string) {
-			t.Helper()
-
-			if err := os.Remove(filepath.Join(dir, "src/sub/b.py")); err != nil {
-				t.Fatal(err)
-			}
-		}, true},
-		{"all removed", func(t *testing.T, dir string) {
-			t.Helper()
-
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
-		}, false},
-		{"link to another", func(t *testing.T, dir string) {
-			t.Helper()
-			write(t, filepath.Join(dir, "v2/server"), "2")
-
-			if err := os.Remove(filepath.Join(dir, "current")); err != nil {
-				t.Fatal(err)
-			}
-
-			if err := os.Symlink("v2", filepath.Join(dir, "current")); err != nil {
-				t.Fatal(err)
-			}
-		}, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-
-			dir := t.TempDir()
-			write(t, filepath.Join(dir, "src/a.py"), "a")
-			write(t, filepath.Join(dir, "src/sub/b.py"), "b")
-			write(t, filepath.Join(dir, "v1/server"), "1")
-
-			if err := os.Symlink("v1", filepath.Join(dir, "current")); err != nil {
-				t.Fatal(err)
-			}
-
-			w := newWatcher(&Config{Watch: []string{filepath.Join(dir, "src"), filepath.Join(dir, "current/server"), filepath.Join(dir, "none")}}, nil)
-
-			if path, got := w.check(); got != same {
-				t.Fatalf("%s changed at once", path)
-			}
-
-			tt.change(t, dir)
-
-			want := same
-
-			if tt.changed {
-				if path, got := w.check(); got != unsure {
-					t.Errorf("first look: %s, %d", path, got)
-				}
-
-				want = different
-			}
-
-			if path, got := w.check(); got != want {
-				t.Errorf("got %s, %d, want %d", path, got, want)
-			}
-
-			if path, got := w.check(); got != same {
-				t.Errorf("then: %s, %d", path, got)
-			}
-		})
-	}
-}
-
-func TestWatcherRuns(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		open func() (*fsnotify.Watcher, error)
-	}{
-		{"by events", fsnotify.NewWatcher},
-		{"without events", func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			write(t, filepath.Join(dir, "a"), "a")
-
-			log := &logBuffer{}
-			w := newWatcher(&Config{Watch: []string{dir}}, slog.New(slog.NewTextHandler(log, nil)))
-			w.open = tt.open
-			ctx, cancel := context.WithCancel(t.Context())
-			changes := make(chan struct{}, 10)
-			done := make(chan struct{})
-
-			go func() {
-				defer close(done)
-
-				w.run(ctx, func() { changes <- struct{}{} })
-			}()
-
-			// The directory in the middle is new.
-			for _, name := range []string{"new/b", "new/c", "a"} {
-				write(t, filepath.Join(dir, name), "new")
-				<-changes
-			}
-
-			cancel()
-			<-done
-
-			if said := strings.Contains(log.String(), "can't be had"); said != (tt.name != "by events") {
-				t.Error(log)
-			}
-		})
 	}
 }

@@ -1,4 +1,4 @@
-package stdio
+package filewatch
 
 import (
 	"crypto/sha256"
@@ -35,10 +35,11 @@ type fileState struct {
 
 // look looks at everything that is watched. What can't be read at the moment is
 // taken to be as it was: it is probably being replaced.
-func (w *watcher) look() snapshot {
-	now := make(snapshot, len(w.roots))
+func (w *Watcher) look() snapshot {
+	roots := w.paths()
+	now := make(snapshot, len(roots))
 
-	for _, root := range w.roots {
+	for _, root := range roots {
 		before := w.current[root]
 		if w.candidate != nil {
 			before = w.candidate[root]
@@ -152,10 +153,14 @@ func readInto(w io.Writer, path string) error {
 }
 
 // differs reports whether the content of a file, or which files there are, is
-// another than before, and returns one of those.
+// another than before, and returns one of those. A path that wasn't watched
+// before hasn't changed.
 func (s snapshot) differs(before snapshot) (string, bool) {
 	for root, p := range s {
-		old := before[root]
+		old, known := before[root]
+		if !known {
+			continue
+		}
 
 		for path, f := range p.files {
 			if o, ok := old.files[path]; !ok || o.sum != f.sum {

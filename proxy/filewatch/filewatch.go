@@ -1,11 +1,13 @@
-package stdio
+// Package filewatch tells when files have got another content, however they are
+// written: in place, by a file that takes the old one's place, or behind links as
+// Kubernetes mounts them.
+package filewatch
 
 import (
 	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -15,68 +17,38 @@ const (
 	// quiet is how long the watched files must stay as they are before a change
 	// counts: programs are written in many pieces.
 	quiet = 150 * time.Millisecond
-	// recheck is how often they are looked at without any event, since events get
-	// lost; poll is how often where there are no events at all.
-	recheck = 10 * time.Second
-	poll    = time.Second
+	// poll is how often they are looked at where there are no events at all.
+	poll = time.Second
 )
 
-// watcher tells when watched files have changed.
-type watcher struct {
-	log   *slog.Logger
-	roots []string
-	open  func() (*fsnotify.Watcher, error)
+// Watcher tells when watched files have changed. What can't be read counts as
+// unchanged: it is probably being replaced.
+type Watcher struct {
+	log     *slog.Logger
+	paths   func() []string
+	recheck time.Duration
+	open    func() (*fsnotify.Watcher, error)
 
 	current, candidate snapshot
 }
 
-// newWatcher looks at what is to be watched. It returns nil if nothing is.
-func newWatcher(cfg *Config, log *slog.Logger) *watcher {
-	w := &watcher{log: log, roots: watched(cfg), open: fsnotify.NewWatcher}
-	if len(w.roots) == 0 {
-		return nil
-	}
-
+// New looks at what is to be watched, files or directories. Paths is asked at
+// each look, so they need not stay the same. Recheck is how often to look without
+// any event, since events get lost and some file systems have none.
+func New(paths func() []string, recheck time.Duration, log *slog.Logger) *Watcher {
+	w := &Watcher{log: log, paths: paths, recheck: recheck, open: fsnotify.NewWatcher}
 	w.current = w.look()
 
 	return w
 }
 
-// watched returns the paths to watch.
-func watched(cfg *Config) []string {
-	var roots []string
-
-	if cfg.Watch != nil {
-		for _, path := range cfg.Watch {
-			roots = append(roots, inDir(cfg.Dir, path))
-		}
-
-		return roots
-	}
-
-	if path, err := program(cfg); err == nil {
-		roots = append(roots, path)
-	}
-
-	for _, arg := range cfg.Command[1:] {
-		path := inDir(cfg.Dir, arg)
-		if info, err := os.Stat(path); !strings.HasPrefix(arg, "-") && err == nil && info.Mode().IsRegular() {
-			roots = append(roots, path)
-		}
-	}
-
-	return roots
-}
-
-// run calls changed, on its own goroutine, after each change, until ctx ends.
-func (w *watcher) run(ctx context.Context, changed func()) {
+// Run calls changed with one of the paths that changed, on its own goroutine,
+// after each change, until ctx ends. It is called once.
+func (w *Watcher) Run(ctx context.Context, changed func(path string)) {
 	events, stop := w.subscribe()
 	defer func() { stop() }()
 
-	every := recheck
-	if events == nil {
-		every = poll
-	}
+	every := w.every(events)
 
 	// What changed before there were events is seen by looking once more.
 	timer := time.NewTimer(quiet)
@@ -104,22 +76,28 @@ func (w *watcher) run(ctx context.Context, changed func()) {
 		case unsure:
 			next = quiet
 		case different:
-			w.log.Info("a watched file changed, replacing the processes of the stdio server", "path", path)
-			changed()
+			changed(path)
 
 			// There may be new directories.
 			stop()
 
-			if events, stop = w.subscribe(); events == nil {
-				every = poll
-			}
-
+			events, stop = w.subscribe()
+			every = w.every(events)
 			next = quiet
 		}
 
 		soon = next == quiet
 		timer.Reset(next)
 	}
+}
+
+// every is how often to look without an event.
+func (w *Watcher) every(events <-chan fsnotify.Event) time.Duration {
+	if events == nil {
+		return min(poll, w.recheck)
+	}
+
+	return w.recheck
 }
 
 // finding is what a look at the files shows.
@@ -133,7 +111,7 @@ const (
 
 // check looks at the files. What changed must look the same twice. It returns one
 // of the paths that changed.
-func (w *watcher) check() (string, finding) {
+func (w *Watcher) check() (string, finding) {
 	now := w.look()
 
 	path, changed := now.differs(w.current)
@@ -157,7 +135,7 @@ func (w *watcher) check() (string, finding) {
 
 // subscribe asks for events of all directories in which something is watched. It
 // returns nil if there will be none.
-func (w *watcher) subscribe() (events <-chan fsnotify.Event, stop func()) {
+func (w *Watcher) subscribe() (events <-chan fsnotify.Event, stop func()) {
 	watch, err := w.open()
 	if err != nil {
 		w.log.Warn("file events can't be had, looking at the watched files every second", "err", err)
@@ -193,10 +171,10 @@ func (w *watcher) subscribe() (events <-chan fsnotify.Event, stop func()) {
 // directories returns where events tell of changes. The files themselves aren't
 // watched: they get replaced. Where they are links, the place that they lead to
 // counts as well.
-func (w *watcher) directories() []string {
+func (w *Watcher) directories() []string {
 	seen := map[string]bool{}
 
-	for _, root := range w.roots {
+	for _, root := range w.paths() {
 		seen[filepath.Dir(root)] = true
 
 		if target, err := filepath.EvalSymlinks(root); err == nil {

@@ -1,0 +1,48 @@
+package stdio
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/filewatch"
+)
+
+// recheck is how often the watched files are looked at without any event.
+const recheck = 10 * time.Second
+
+// watcher looks at what is to be watched. It returns nil if nothing is.
+func (b *Bridge) watcher() *filewatch.Watcher {
+	paths := watched(&b.cfg)
+	if len(paths) == 0 {
+		return nil
+	}
+
+	return filewatch.New(func() []string { return paths }, recheck, b.log)
+}
+
+// watched returns the paths to watch.
+func watched(cfg *Config) []string {
+	var roots []string
+
+	if cfg.Watch != nil {
+		for _, path := range cfg.Watch {
+			roots = append(roots, inDir(cfg.Dir, path))
+		}
+
+		return roots
+	}
+
+	if path, err := program(cfg); err == nil {
+		roots = append(roots, path)
+	}
+
+	for _, arg := range cfg.Command[1:] {
+		path := inDir(cfg.Dir, arg)
+		if info, err := os.Stat(path); !strings.HasPrefix(arg, "-") && err == nil && info.Mode().IsRegular() {
+			roots = append(roots, path)
+		}
+	}
+
+	return roots
+}
