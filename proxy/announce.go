@@ -14,6 +14,14 @@ func (s *server) swapped() {
 	}
 }
 
+// known notes a generation that clients may know already, so that the next one is a
+// change for them.
+func (s *server) known(generation uint64) {
+	if s.generation.Load() == 0 {
+		s.generation.Store(generation)
+	}
+}
+
 // settled tells the sessions and subscriptions that listen when the tool list is another one.
 func (s *server) settled(generation uint64) {
 	before := s.generation.Load()

@@ -102,7 +102,7 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, t
 		defer func() { x.sess.end(time.Now()) }()
 	}
 
-	if x.handled() {
+	if x.relay(ctx) || x.handled() {
 		return
 	}
 

@@ -52,6 +52,9 @@ type BackendState struct {
 	// Generation numbers what the backend offers. It counts in phase Settled; 0
 	// means that there is none yet.
 	Generation uint64
+	// Known is the newest generation that clients may have been told of, here or by
+	// another replica, where that isn't Generation.
+	Known uint64
 	// Tools are the tools of the generation, nil when they are not known.
 	Tools []ToolHints
 }

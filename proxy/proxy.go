@@ -40,6 +40,9 @@ type Deps struct {
 	Blobs BlobStore
 	// Conversations may be nil.
 	Conversations Conversations
+	// Peers are the replicas that serve the same sessions, with the same keys and
+	// blobs. Nil means that there are none.
+	Peers Peers
 	// Suspect is told when traffic shows that a server's backend may be away or
 	// another process. It must not block, and a call of [Proxy.SetBackend] must
 	// follow. When it is nil, requests try the backend by themselves.
@@ -64,6 +67,7 @@ type Proxy struct {
 	draining atomic.Bool
 	running  running
 	tasks    tasks
+	peers    *peers // nil when it is alone
 	buffers  copyBuffers
 }
 
@@ -109,6 +113,7 @@ func New(cfg Config, d Deps) (*Proxy, error) {
 		p.upstream = newTransport()
 	}
 
+	p.peers = newPeers(p, d.Peers)
 	p.running.idle = make(chan struct{})
 	p.current.Store(&routes{})
 
@@ -196,6 +201,7 @@ func (p *Proxy) SetBackend(name string, state BackendState) {
 	}
 
 	if state.Phase == Settled {
+		s.known(state.Known)
 		s.settled(state.Generation)
 	}
 }

@@ -194,6 +194,7 @@ func (s *session) note(ctx context.Context, m *message) {
 
 	s.mu.Unlock()
 	s.save(ctx)
+	s.srv.p.peers.changed(ctx, s)
 }
 
 // save writes what changed into the store, and reports whether it could. A store
@@ -287,5 +288,6 @@ func (s *session) close(ctx context.Context) {
 
 	if s.save(ctx) {
 		s.srv.drop(s)
+		s.srv.p.peers.changed(ctx, s)
 	}
 }

@@ -59,9 +59,11 @@ func (b *backend) offered(e health.Event) uint64 {
 
 func (b *backend) tellProxy(e health.Event) {
 	b.told = b.offered(e)
-	b.all.proxy.SetBackend(b.name, proxy.BackendState{
-		Phase: phaseOf(e.State), Epoch: b.epoch + e.Epoch, Generation: b.told, Tools: b.hints,
-	})
+	s := proxy.BackendState{Phase: phaseOf(e.State), Epoch: b.epoch + e.Epoch, Generation: b.told, Tools: b.hints}
+	if b.all.group != nil && b.told == 0 {
+		s.Known = b.newest()
+	}
+	b.all.proxy.SetBackend(b.name, s)
 }
 
 // regroup looks again at what is seen here, since the group may want something

@@ -113,6 +113,9 @@ func (r *replicas) Run(ctx context.Context) error {
 		return r.store.Watch(ctx, func(c conversation.Change) {
 			p.registry.Apply(c)
 			r.group.Apply(c)
+			if c.Message != nil {
+				p.proxy.Hear(*c.Message)
+			}
 		})
 	})
 	all.Go(func() error {

@@ -128,12 +128,16 @@ func (a *app) make(ctx context.Context, cfg *config.Config, keys *proxy.Keyring)
 	if err != nil {
 		return err
 	}
+	var peers proxy.Peers
+	if a.replicas != nil {
+		peers = a.replicas.store
+	}
 	if err := a.makeAgents(ctx, cfg, keys); err != nil {
 		return err
 	}
 	a.proxy, err = proxy.New(proxyConfig(cfg, first, a.addr("agents")), proxy.Deps{
 		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: keys, Blobs: a.store, Conversations: a.conversations(),
-		Suspect: a.backends.suspect,
+		Peers: peers, Suspect: a.backends.suspect,
 	})
 	if err != nil {
 		return err
