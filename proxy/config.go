@@ -60,6 +60,9 @@ type Config struct {
 	// LoopbackListener says that the sidecar listens on loopback addresses only,
 	// so that requests must name a loopback host.
 	LoopbackListener bool
+	// StandardTransport has net/http carry the requests to the backends, instead
+	// of the proxy's own connections.
+	StandardTransport bool
 	// MaxBody is the largest request body in bytes; larger ones get 413.
 	MaxBody int64
 	// BodyTimeout is how long a client may take to send a request body; slower

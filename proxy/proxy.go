@@ -47,7 +47,8 @@ type Deps struct {
 	// another process. It must not block, and a call of [Proxy.SetBackend] must
 	// follow. When it is nil, requests try the backend by themselves.
 	Suspect func(server, reason string)
-	// Transport carries requests to the backends; nil means HTTP.
+	// Transport carries requests to the backends; nil means HTTP, as
+	// [Config.StandardTransport] says.
 	Transport Upstream
 }
 
@@ -59,7 +60,7 @@ type Proxy struct {
 	blobs         BlobStore
 	conversations Conversations
 	suspectFunc   func(server, reason string)
-	upstream      Upstream
+	own, standard Upstream // of backends with an address, by Config.StandardTransport
 
 	current  atomic.Pointer[routes]
 	update   sync.Mutex // one Update at a time
@@ -88,7 +89,7 @@ func New(cfg Config, d Deps) (*Proxy, error) {
 
 	p := &Proxy{
 		logger: d.Logger, metrics: d.Metrics, keys: d.Keys, blobs: d.Blobs,
-		conversations: d.Conversations, suspectFunc: d.Suspect, upstream: d.Transport,
+		conversations: d.Conversations, suspectFunc: d.Suspect, own: d.Transport, standard: d.Transport,
 	}
 
 	if p.logger == nil {
@@ -109,8 +110,8 @@ func New(cfg Config, d Deps) (*Proxy, error) {
 		p.conversations = noConversations{}
 	}
 
-	if p.upstream == nil {
-		p.upstream = newTransport()
+	if d.Transport == nil {
+		p.own, p.standard = newPool(), newTransport()
 	}
 
 	p.peers = newPeers(p, d.Peers)
@@ -211,7 +212,8 @@ func (p *Proxy) SetBackend(name string, state BackendState) {
 func (p *Proxy) Run(ctx context.Context) error {
 	p.sweep(ctx)
 	p.tasks.stop()
-	p.upstream.CloseIdle()
+	p.own.CloseIdle()
+	p.standard.CloseIdle()
 
 	return nil
 }

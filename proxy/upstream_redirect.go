@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +81,7 @@ func setBody(req *http.Request, body []byte) {
 	req.Body = http.NoBody
 
 	if len(body) > 0 {
-		req.Body = io.NopCloser(bytes.NewReader(body))
+		req.Body = &sentBody{b: body}
 	}
 }
 

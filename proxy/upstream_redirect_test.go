@@ -91,7 +91,7 @@ func TestSendRedirects(t *testing.T) {
 			req.Header.Set("Authorization", "a")
 			req.Header.Set("X-Forwarded-Host", "public.example")
 
-			resp, _, err := send(testTransport(t), req, body)
+			resp, _, err := send(testPool(t), req, body)
 			if tt.want == "" {
 				if !errors.Is(err, errRedirect) {
 					t.Fatalf("got %v", err)
@@ -150,7 +150,7 @@ func TestSendRedirectLoops(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		resp, tr, err := send(testTransport(t), req, []byte("x"))
+		resp, tr, err := send(testPool(t), req, []byte("x"))
 		if !errors.Is(err, errRedirect) || hits.Load() != tt.hits || !tr.Answered {
 			t.Errorf("%s: %v after %d requests, %+v", tt.path, err, hits.Load(), tr)
 		}

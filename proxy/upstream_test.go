@@ -83,41 +83,55 @@ func post(ctx context.Context, t *testing.T, u Upstream, url, body string, heade
 	return string(b), tr, err
 }
 
-func testTransport(t *testing.T) *transport {
+// eachUpstream runs a test with every Upstream for backends with an address.
+func eachUpstream(t *testing.T, test func(t *testing.T, u Upstream)) {
 	t.Helper()
 
-	u := newTransport()
-	t.Cleanup(u.CloseIdle)
+	for name, u := range map[string]Upstream{"pool": newPool(), "standard": newTransport()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Cleanup(u.CloseIdle)
+			test(t, u)
+		})
+	}
+}
 
-	return u
+func testPool(t *testing.T) *pool {
+	t.Helper()
+
+	p := newPool()
+	t.Cleanup(p.CloseIdle)
+
+	return p
 }
 
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 func TestTransportTrace(t *testing.T) {
 	t.Parallel()
+	eachUpstream(t, func(t *testing.T, u Upstream) {
+		t.Helper()
 
-	url := rawBackend(t, func(_ int, c net.Conn, r *bufio.Reader) {
-		for request(r) != "" {
-			_, _ = io.WriteString(c, ok)
+		url := rawBackend(t, func(_ int, c net.Conn, r *bufio.Reader) {
+			for request(r) != "" {
+				_, _ = io.WriteString(c, ok)
+			}
+		})
+		for _, reused := range []bool{false, true} {
+			got, tr, err := post(t.Context(), t, u, url, "x")
+			want := Trace{Connected: true, Reused: reused, Wrote: true, WroteRequest: true, Answered: true}
+
+			if got != "ok" || err != nil || tr != want {
+				t.Errorf("got %q, %+v, %v, want %+v", got, tr, err, want)
+			}
+		}
+
+		u.CloseIdle()
+
+		if _, tr, err := post(t.Context(), t, u, url, "x"); err != nil || tr.Reused {
+			t.Errorf("after CloseIdle: %+v, %v", tr, err)
 		}
 	})
-	u := testTransport(t)
-
-	for _, reused := range []bool{false, true} {
-		got, tr, err := post(t.Context(), t, u, url, "x")
-		want := Trace{Connected: true, Reused: reused, Wrote: true, WroteRequest: true, Answered: true}
-
-		if got != "ok" || err != nil || tr != want {
-			t.Errorf("got %q, %+v, %v, want %+v", got, tr, err, want)
-		}
-	}
-
-	u.CloseIdle()
-
-	if _, tr, err := post(t.Context(), t, u, url, "x"); err != nil || tr.Reused {
-		t.Errorf("after CloseIdle: %+v, %v", tr, err)
-	}
 }
 
 func TestTransportFailures(t *testing.T) {
@@ -157,67 +171,75 @@ func TestTransportFailures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			eachUpstream(t, func(t *testing.T, u Upstream) {
+				t.Helper()
 
-			var posts atomic.Int32
+				var posts atomic.Int32
 
-			url := rawBackend(t, func(n int, c net.Conn, r *bufio.Reader) {
-				if n == 1 {
-					request(r)
-					_, _ = io.WriteString(c, ok)
+				url := rawBackend(t, func(n int, c net.Conn, r *bufio.Reader) {
+					if n == 1 {
+						request(r)
+						_, _ = io.WriteString(c, ok)
+					}
+
+					posts.Add(1)
+					tt.serve(c, r)
+				})
+
+				if _, _, err := post(t.Context(), t, u, url, "first"); err != nil {
+					t.Fatal(err)
 				}
 
-				posts.Add(1)
-				tt.serve(c, r)
+				_, tr, err := post(t.Context(), t, u, url, "second", tt.header...)
+				if err == nil || failure(err, tr) != tt.want {
+					t.Errorf("got %v (%+v), kind %d, want %d", err, tr, failure(err, tr), tt.want)
+				}
+
+				if !tr.Reused || !tr.Connected || !tr.Wrote {
+					t.Errorf("trace %+v", tr)
+				}
+
+				if n := posts.Load(); n != 1 {
+					t.Errorf("the backend got the request %d times", n)
+				}
 			})
-			u := testTransport(t)
-
-			if _, _, err := post(t.Context(), t, u, url, "first"); err != nil {
-				t.Fatal(err)
-			}
-
-			_, tr, err := post(t.Context(), t, u, url, "second", tt.header...)
-			if err == nil || failure(err, tr) != tt.want {
-				t.Errorf("got %v (%+v), kind %d, want %d", err, tr, failure(err, tr), tt.want)
-			}
-
-			if !tr.Reused || !tr.Connected || !tr.Wrote {
-				t.Errorf("trace %+v", tr)
-			}
-
-			if n := posts.Load(); n != 1 {
-				t.Errorf("the backend got the request %d times", n)
-			}
 		})
 	}
 }
 
 func TestTransportRefused(t *testing.T) {
 	t.Parallel()
+	eachUpstream(t, func(t *testing.T, u Upstream) {
+		t.Helper()
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
 
-	_ = l.Close()
+		_ = l.Close()
 
-	_, tr, err := post(t.Context(), t, testTransport(t), "http://"+l.Addr().String(), "x")
-	if err == nil || failure(err, tr) != notSent || tr != (Trace{}) {
-		t.Errorf("got %v, %+v", err, tr)
-	}
+		_, tr, err := post(t.Context(), t, u, "http://"+l.Addr().String(), "x")
+		if err == nil || failure(err, tr) != notSent || tr != (Trace{}) {
+			t.Errorf("got %v, %+v", err, tr)
+		}
+	})
 }
 
 // TestTransportTLSRefused has a backend that hangs up during the handshake: bytes
 // were written, but none of the request.
 func TestTransportTLSRefused(t *testing.T) {
 	t.Parallel()
+	eachUpstream(t, func(t *testing.T, u Upstream) {
+		t.Helper()
 
-	url := rawBackend(t, func(_ int, _ net.Conn, r *bufio.Reader) { _, _ = r.ReadByte() })
+		url := rawBackend(t, func(_ int, _ net.Conn, r *bufio.Reader) { _, _ = r.ReadByte() })
 
-	_, tr, err := post(t.Context(), t, testTransport(t), strings.Replace(url, "http:", "https:", 1), "x")
-	if err == nil || failure(err, tr) != notSent {
-		t.Errorf("got %v, %+v", err, tr)
-	}
+		_, tr, err := post(t.Context(), t, u, strings.Replace(url, "http:", "https:", 1), "x")
+		if err == nil || failure(err, tr) != notSent {
+			t.Errorf("got %v, %+v", err, tr)
+		}
+	})
 }
 
 func TestTransportTLS(t *testing.T) {
@@ -228,98 +250,111 @@ func TestTransportTLS(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 
-	u := testTransport(t)
-	u.rt.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}
-	u.rt.TLSClientConfig.RootCAs.AddCert(s.Certificate())
+	cfg := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}
+	cfg.RootCAs.AddCert(s.Certificate())
 
-	got, tr, err := post(t.Context(), t, u, s.URL, "x")
-	if err != nil || got != "x" || !tr.Wrote || !tr.Answered {
-		t.Errorf("got %q, %+v, %v", got, tr, err)
+	own, standard := newPool(), newTransport()
+	own.tls, standard.rt.TLSClientConfig = cfg, cfg
+
+	for _, u := range []Upstream{own, standard} {
+		t.Cleanup(u.CloseIdle)
+
+		for _, reused := range []bool{false, true} {
+			got, tr, err := post(t.Context(), t, u, s.URL, "x")
+			if err != nil || got != "x" || !tr.Wrote || !tr.Answered || tr.Reused != reused {
+				t.Errorf("got %q, %+v, %v", got, tr, err)
+			}
+		}
 	}
 }
 
 func TestTransportClientGone(t *testing.T) {
 	t.Parallel()
+	eachUpstream(t, func(t *testing.T, u Upstream) {
+		t.Helper()
 
-	ctx, cancel := context.WithCancel(t.Context())
-	url := rawBackend(t, func(_ int, _ net.Conn, r *bufio.Reader) {
-		request(r)
-		cancel()
-		_, _ = r.ReadByte()
+		ctx, cancel := context.WithCancel(t.Context())
+		url := rawBackend(t, func(_ int, _ net.Conn, r *bufio.Reader) {
+			request(r)
+			cancel()
+			_, _ = r.ReadByte()
+		})
+
+		_, tr, err := post(ctx, t, u, url, "x")
+		if failure(err, tr) != clientGone || !tr.Wrote {
+			t.Errorf("got %v, %+v", err, tr)
+		}
 	})
-
-	_, tr, err := post(ctx, t, testTransport(t), url, "x")
-	if failure(err, tr) != clientGone || !tr.Wrote {
-		t.Errorf("got %v, %+v", err, tr)
-	}
 }
 
 // TestSendOverStaleConnections closes idle connections as a graceful swap does:
 // the next request must not fail for it, and not be sent twice.
 func TestSendOverStaleConnections(t *testing.T) {
 	t.Parallel()
+	eachUpstream(t, func(t *testing.T, u Upstream) {
+		t.Helper()
 
-	const pooled = 20
+		const pooled = 20
 
-	var served atomic.Int32
+		var served atomic.Int32
 
-	arrived, release := make(chan struct{}, pooled), make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Warm") != "" {
-			arrived <- struct{}{}
-			<-release
+		arrived, release := make(chan struct{}, pooled), make(chan struct{})
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Warm") != "" {
+				arrived <- struct{}{}
+				<-release
 
-			return
+				return
+			}
+
+			served.Add(1)
+		}))
+		t.Cleanup(s.Close)
+
+		errs := make(chan error, pooled)
+
+		for range pooled {
+			go func() {
+				_, _, err := post(t.Context(), t, u, s.URL, "x", "Warm", "1")
+				errs <- err
+			}()
 		}
 
-		served.Add(1)
-	}))
-	t.Cleanup(s.Close)
-
-	u := testTransport(t)
-	errs := make(chan error, pooled)
-
-	for range pooled {
-		go func() {
-			_, _, err := post(t.Context(), t, u, s.URL, "x", "Warm", "1")
-			errs <- err
-		}()
-	}
-
-	for range pooled {
-		<-arrived
-	}
-
-	close(release)
-
-	for range pooled {
-		if err := <-errs; err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	const rounds = 100
-
-	for range rounds {
-		s.CloseClientConnections()
-
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
+		for range pooled {
+			<-arrived
 		}
 
-		resp, tr, err := send(u, req, []byte("x"))
-		if err != nil {
-			t.Fatalf("%v, %+v", err, tr)
+		close(release)
+
+		for range pooled {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
 		}
 
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-	}
+		const rounds = 100
 
-	if n := served.Load(); n != rounds {
-		t.Errorf("the backend got %d requests, want %d", n, rounds)
-	}
+		for range rounds {
+			s.CloseClientConnections()
+
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			resp, tr, err := send(u, req, []byte("x"))
+			if err != nil {
+				t.Fatalf("%v, %+v", err, tr)
+			}
+
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+
+		if n := served.Load(); n != rounds {
+			t.Errorf("the backend got %d requests, want %d", n, rounds)
+		}
+	})
 }
 
 // TestStaleConnectionIsNotWrittenTo has the backend close a connection without
@@ -374,26 +409,29 @@ func TestStaleConnectionIsNotWrittenTo(t *testing.T) {
 
 func TestTransportAddsNothing(t *testing.T) {
 	t.Parallel()
+	eachUpstream(t, func(t *testing.T, u Upstream) {
+		t.Helper()
 
-	got := make(chan http.Header, 1)
-	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
-	t.Cleanup(s.Close)
+		got := make(chan http.Header, 1)
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
+		t.Cleanup(s.Close)
 
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
 
-	req.Header["User-Agent"] = nil
+		req.Header["User-Agent"] = nil
 
-	resp, _, err := testTransport(t).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+		resp, _, err := u.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
 
-	_ = resp.Body.Close()
+		_ = resp.Body.Close()
 
-	if h := <-got; len(h) != 0 {
-		t.Errorf("the backend got %v", h)
-	}
+		if h := <-got; len(h) != 0 {
+			t.Errorf("the backend got %v", h)
+		}
+	})
 }

@@ -34,5 +34,9 @@ func (s *server) upstream() Upstream {
 		return via
 	}
 
-	return s.p.upstream
+	if s.p.config().StandardTransport {
+		return s.p.standard
+	}
+
+	return s.p.own
 }

@@ -29,6 +29,7 @@ func proxyConfig(cfg *config.Config, p *plan, agents string) proxy.Config {
 		}
 	}
 	pc.MaxHeld, pc.SessionIdle, pc.KeepAlive, pc.ConversationHeaders = cfg.MaxHeld, cfg.SessionIdle, cfg.KeepAlive, cfg.ConversationHeaders
+	pc.StandardTransport = cfg.UpstreamTransport == config.UpstreamStandard
 	for i, s := range cfg.Servers {
 		pc.Servers = append(pc.Servers, proxy.Server{
 			Name: s.Name, Path: s.Path, Upstream: s.Upstream, Transport: s.Transport,

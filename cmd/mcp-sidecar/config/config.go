@@ -68,6 +68,7 @@ type Config struct {
 
 	// Settings without a flag.
 
+	UpstreamTransport   string        `yaml:"upstreamTransport"`
 	MaxHeld             int           `yaml:"maxHeld"`
 	SessionIdle         time.Duration `yaml:"sessionIdle"`
 	KeepAlive           time.Duration `yaml:"keepAlive"`
@@ -147,6 +148,12 @@ type Conversation struct {
 	Servers     []string `yaml:"servers"`
 }
 
+// Values of Config.UpstreamTransport.
+const (
+	UpstreamPool     = "pool"     // the sidecar's own connections
+	UpstreamStandard = "standard" // those of net/http
+)
+
 // Default returns the configuration of a sidecar that was told nothing. It has
 // no server yet.
 func Default() Config {
@@ -165,6 +172,7 @@ func Default() Config {
 		RefreshOn:           "schema",
 		LogFormat:           "auto",
 		LogLevel:            slog.LevelInfo,
+		UpstreamTransport:   UpstreamPool,
 		MaxHeld:             1024,
 		SessionIdle:         30 * time.Minute,
 		KeepAlive:           15 * time.Second,

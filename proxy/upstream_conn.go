@@ -1,0 +1,225 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+const (
+	// inlineWrite is what is written before anything is read. It fits into what
+	// the other side's kernel takes on an idle connection, so that a backend that
+	// answers without reading doesn't block the write. More than that is written
+	// while the answer is awaited.
+	inlineWrite = 32 << 10
+	// afterFailedWrite is how long an answer may take after a write failed:
+	// backends refuse a request without reading it, and close.
+	afterFailedWrite = time.Second
+)
+
+var (
+	errHeaderTooLarge = fmt.Errorf("the header of the backend's answer is larger than %d bytes", maxHeader)
+	errSwitched       = errors.New("the backend switched to another protocol without being asked")
+)
+
+// poolConn is one connection of a pool. One request at a time uses it.
+type poolConn struct {
+	pool   *pool
+	origin origin
+	conn   net.Conn
+	raw    syscall.RawConn // nil where there is none
+	r      *bufio.Reader
+	left   int64     // bytes that may still be read: those of a header are bounded
+	used   bool      // it has served a request
+	since  time.Time // when it became idle
+	aside  *aside    // nil without a request that is written aside
+}
+
+// aside is a request that is written while the answer is read.
+type aside struct {
+	done chan struct{} // closed at the end; what follows counts only then
+	n    int64         // bytes written
+	err  error
+}
+
+func newPoolConn(p *pool, o origin, conn net.Conn) *poolConn {
+	c := &poolConn{pool: p, origin: o, conn: conn}
+
+	if s, ok := conn.(syscall.Conn); ok {
+		c.raw, _ = s.SyscallConn()
+	}
+
+	c.r = bufio.NewReader(c)
+
+	return c
+}
+
+// interrupt ends what is being written or read, now and from now on.
+func (c *poolConn) interrupt() { _ = c.conn.SetDeadline(time.Unix(1, 0)) }
+
+// close closes the connection, and waits for what is still being written to it.
+func (c *poolConn) close() {
+	_ = c.conn.Close()
+
+	if c.aside != nil {
+		<-c.aside.done
+	}
+}
+
+// alive reports whether an idle connection may be used: it hasn't been idle for too
+// long, and the backend has neither closed it nor sent anything, which nothing
+// asked it for.
+func (c *poolConn) alive() bool {
+	return time.Since(c.since) < idleTimeout && (c.raw == nil || alive(c.raw))
+}
+
+// Read implements io.Reader for c.r.
+func (c *poolConn) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errHeaderTooLarge
+	}
+
+	n, err := c.conn.Read(b)
+	c.left -= int64(n)
+
+	return n, err //nolint:wrapcheck // io.EOF must stay what it is
+}
+
+// exchange sends a request and reads the header of the answer. After an error the
+// connection is closed.
+func (c *poolConn) exchange(req *http.Request, head *headBuffer, body []byte, t *Trace) (*http.Response, error) {
+	var failed error
+
+	if len(head.b)+len(body) <= inlineWrite {
+		var n int
+
+		head.b = append(head.b, body...)
+		n, failed = c.conn.Write(head.b)
+		c.pool.heads.put(head)
+
+		t.Wrote, t.WroteRequest = n > 0, failed == nil
+	} else {
+		c.writeAside(head.b, body)
+	}
+
+	if failed != nil {
+		_ = c.conn.SetReadDeadline(time.Now().Add(afterFailedWrite))
+	}
+
+	var (
+		resp *http.Response
+		err  error
+	)
+
+	if failed == nil || t.Wrote {
+		resp, err = c.answer(req, t)
+	}
+
+	if resp == nil {
+		c.close()
+	}
+
+	if a := c.aside; a != nil && a.over() {
+		t.Wrote, t.WroteRequest = a.n > 0, a.err == nil
+		failed = a.err
+	} else if a != nil {
+		t.Wrote = true
+	}
+
+	switch {
+	case resp == nil && failed != nil:
+		return nil, fmt.Errorf("writing a request: %w", failed)
+	case resp == nil:
+		return nil, err
+	}
+
+	resp.Close = resp.Close || failed != nil
+
+	return resp, nil
+}
+
+// writeAside writes a request on a goroutine that ends before the connection is
+// used again, or with it.
+func (c *poolConn) writeAside(head, body []byte) {
+	a := &aside{done: make(chan struct{})}
+	c.aside = a
+	buffers := net.Buffers{head, body}
+
+	go func() {
+		defer close(a.done)
+
+		if a.n, a.err = buffers.WriteTo(c.conn); a.err != nil {
+			_ = c.conn.SetReadDeadline(time.Now().Add(afterFailedWrite))
+		}
+	}()
+}
+
+func (a *aside) over() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// answer reads the header of the final answer.
+func (c *poolConn) answer(req *http.Request, t *Trace) (*http.Response, error) {
+	// What is read ahead of the body counts too.
+	c.left = maxHeader + int64(c.r.Size())
+
+	if _, err := c.r.Peek(1); err != nil {
+		return nil, fmt.Errorf("waiting for an answer: %w", unexpected(err))
+	}
+
+	t.Answered = true
+
+	for {
+		resp, err := http.ReadResponse(c.r, req)
+
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("reading an answer: %w", unexpected(err))
+		case resp.StatusCode == http.StatusSwitchingProtocols:
+			return nil, errSwitched
+		case resp.StatusCode >= http.StatusOK:
+			c.left = math.MaxInt64
+			return resp, nil
+		}
+	}
+}
+
+// unexpected keeps the end of a connection from being taken for the end of a body.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+
+	return err
+}
+
+// reusable reports whether the connection may serve another request after an
+// answer that was read to its end.
+func (c *poolConn) reusable() bool {
+	if c.r.Buffered() > 0 {
+		return false
+	}
+
+	if a := c.aside; a != nil {
+		if !a.over() || a.err != nil {
+			return false
+		}
+
+		c.aside = nil
+	}
+
+	c.used = true
+
+	return true
+}

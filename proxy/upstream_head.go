@@ -1,0 +1,161 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+var (
+	errBadRequest = errors.New("the request can't be sent: it has control bytes or spaces where none may be")
+	errBodyLength = errors.New("the request can't be sent: its length is not known")
+)
+
+// sentBody is a body that is there as a whole.
+type sentBody struct {
+	b    []byte
+	read int
+}
+
+func (s *sentBody) Read(p []byte) (int, error) {
+	if s.read == len(s.b) {
+		return 0, io.EOF
+	}
+
+	n := copy(p, s.b[s.read:])
+	s.read += n
+
+	return n, nil
+}
+
+func (s *sentBody) Close() error { return nil }
+
+// wholeBody returns the body of a request as a whole.
+func wholeBody(req *http.Request) ([]byte, error) {
+	if s, ok := req.Body.(*sentBody); ok {
+		return s.b, nil
+	}
+
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil, nil
+	}
+
+	defer func() { _ = req.Body.Close() }()
+
+	if req.ContentLength <= 0 {
+		return nil, errBodyLength
+	}
+
+	b := make([]byte, req.ContentLength)
+	if _, err := io.ReadFull(req.Body, b); err != nil {
+		return nil, fmt.Errorf("reading the body of a request: %w", err)
+	}
+
+	return b, nil
+}
+
+// headBuffer is where the head of a request is put together.
+type headBuffer struct{ b []byte }
+
+// request writes the head of a request.
+func (h *headBuffer) request(req *http.Request, length int) error {
+	uri := req.URL.RequestURI()
+
+	host := req.Host
+	if host == "" {
+		host = req.URL.Host
+	}
+
+	if !isToken(req.Method) || !visible(uri) || !visible(host) || host == "" {
+		return errBadRequest
+	}
+
+	b := h.b[:0]
+	b = append(append(append(b, req.Method...), ' '), uri...)
+	b = append(append(b, " HTTP/1.1\r\nHost: "...), withoutZone(host)...)
+
+	for name, values := range req.Header {
+		for _, v := range values {
+			if !isToken(name) || !validHeaderValue(v) {
+				return errBadRequest
+			}
+
+			b = append(append(append(append(b, "\r\n"...), name...), ": "...), v...)
+		}
+	}
+
+	if length > 0 || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
+		b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(length), 10)
+	}
+
+	b = append(b, "\r\n\r\n"...)
+	h.b = b
+
+	return nil
+}
+
+// visible reports whether s has no control bytes and no spaces, so that it can
+// stand in the first lines of a request.
+func visible(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+
+	return true
+}
+
+// isToken reports whether s can be a method or the name of a header (RFC 9110
+// section 5.6.2).
+func isToken(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
+		case strings.IndexByte("!#$%&'*+.^_`|~", c) < 0:
+			return false
+		}
+	}
+
+	return s != ""
+}
+
+// withoutZone takes the zone off an IPv6 address, which means something on one
+// machine only.
+func withoutZone(host string) string {
+	if !strings.HasPrefix(host, "[") {
+		return host
+	}
+
+	end := strings.LastIndexByte(host, ']')
+	zone := strings.IndexByte(host, '%')
+
+	if zone < 0 || end < zone {
+		return host
+	}
+
+	return host[:zone] + host[end:]
+}
+
+// headPool keeps buffers of ordinary size.
+type headPool struct{ pool sync.Pool }
+
+const keepHeadBuffer = 64 << 10
+
+func (p *headPool) get() *headBuffer {
+	if h, ok := p.pool.Get().(*headBuffer); ok {
+		return h
+	}
+
+	return &headBuffer{b: make([]byte, 0, 2<<10)}
+}
+
+func (p *headPool) put(h *headBuffer) {
+	if cap(h.b) <= keepHeadBuffer {
+		p.pool.Put(h)
+	}
+}
