@@ -45,6 +45,7 @@ func (b *backend) batch(w http.ResponseWriter, r *http.Request, all []json.RawMe
 	}
 	var mu sync.Mutex
 	var responses []json.RawMessage
+	var gone bool
 	var running sync.WaitGroup
 	for _, body := range all {
 		running.Go(func() {
@@ -53,6 +54,8 @@ func (b *backend) batch(w http.ResponseWriter, r *http.Request, all []json.RawMe
 			defer mu.Unlock()
 			switch {
 			case response == nil:
+			case len(response) == 0:
+				gone = true
 			case stream:
 				fmt.Fprintf(w, "event: message\ndata: %s\n\n", response)
 				_ = http.NewResponseController(w).Flush()
@@ -63,6 +66,8 @@ func (b *backend) batch(w http.ResponseWriter, r *http.Request, all []json.RawMe
 	}
 	running.Wait()
 	switch {
+	case gone:
+		panic(http.ErrAbortHandler)
 	case stream:
 	case len(responses) == 0:
 		w.WriteHeader(http.StatusAccepted)
@@ -72,7 +77,8 @@ func (b *backend) batch(w http.ResponseWriter, r *http.Request, all []json.RawMe
 	}
 }
 
-// execute executes one message, and returns the response, nil without one. What else comes with it is dropped.
+// execute executes one message, and returns the response, nil for a notification, and empty when its caller is gone.
+// What else comes with it is dropped.
 func execute(r *http.Request, body []byte, next http.Handler) json.RawMessage {
 	var message envelope
 	_ = json.Unmarshal(body, &message)
@@ -91,5 +97,5 @@ func execute(r *http.Request, body []byte, next http.Handler) json.RawMessage {
 			}
 		}
 	}
-	return out
+	return append(json.RawMessage{}, out...)
 }
