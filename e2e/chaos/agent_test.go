@@ -93,7 +93,7 @@ func (a *agent) broke(e *entry, err error) {
 	if errors.As(err, &status) && status == http.StatusServiceUnavailable && a.caller.modern && a.w.server(a.server).wasUnavailable(e.began) {
 		return // new clients see what the backend says
 	}
-	if _, ok := errors.AsType[connectionError](err); !ok || !a.w.time.excuses(e.began) {
+	if !a.w.excuses(err, e.began) {
 		a.w.ledger.defect(e, "%v", err)
 	}
 	time.Sleep(between(a.rng, 0, 200*time.Millisecond)) // it may be away for longer
@@ -105,7 +105,7 @@ func (a *agent) checkError(e *entry) {
 	case e.err.own():
 	case code == -32602 && (e.tool == "multiply" || e.tool == "count"): // the version has no such tool
 	case code == -32602 && a.w.server(a.server).wasEmpty(e.began): // nor any other, yet
-	case code == -32603 && (e.tool == "slow" || e.tool == "progress"): // it noticed that its caller is gone
+	case code == -32603 && (e.tool == "slow" || e.tool == "progress" || e.tool == "sample"): // it noticed that its caller is gone
 	default:
 		a.w.ledger.defect(e, "there is no reason for this error")
 	}
@@ -128,7 +128,7 @@ func (a *agent) handshake() bool {
 	version := cmp.Or(a.caller.old, legacy)
 	e, id := a.request("initialize", "")
 	m, got, err := a.caller.ask(id, e.method, map[string]any{
-		"protocolVersion": version, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": a.name, "version": "1"},
+		"protocolVersion": version, "capabilities": map[string]any{"sampling": map[string]any{}}, "clientInfo": map[string]any{"name": a.name, "version": "1"},
 	})
 	if !a.ended(e, m, got, err) {
 		return false
@@ -394,7 +394,7 @@ func (a *agent) list() string {
 		}
 	}
 	// A list that isn't complete yet is answered only to those who have waited for it as long as they may.
-	if held := e.ended.Sub(e.began); held+waited < hold {
+	if held := e.ended.Sub(e.began); held+waited < a.w.server(a.server).at().hold {
 		a.w.ledger.defect(e, "%d tools are those of no version, after %v", len(tools), held)
 	}
 	return ""

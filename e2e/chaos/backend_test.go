@@ -21,7 +21,7 @@ import (
 // server is what the sidecar stands in front of: a backend or a command.
 type server interface {
 	at() *place
-	config() string                       // of the sidecar
+	config(n int) string                  // of the sidecar, when it was changed n times
 	start(version string, args ...string) // the first process
 	wasEmpty(from time.Time) bool         // whether it may have been without tools since then
 	wasUnavailable(from time.Time) bool   // whether it may have refused everything since then
@@ -36,11 +36,20 @@ type place struct {
 	name, journal string
 	rng           *rand.Rand
 	version       string // that new processes have
+
+	hold, holdCall time.Duration // how long requests wait for it
 }
 
 func (w *world) newPlace(name string) place {
 	w.actors++
-	return place{w: w, name: name, journal: filepath.Join(w.t.TempDir(), "journal"), rng: random(w.seed, w.actors)}
+	p := place{
+		w: w, name: name, journal: filepath.Join(w.t.TempDir(), "journal"), rng: random(w.seed, w.actors),
+		hold: hold, holdCall: holdCall,
+	}
+	if name == "default" || name == "sse" {
+		p.hold, p.holdCall = longHold, longHoldCall
+	}
+	return p
 }
 
 func (p *place) at() *place { return p }
@@ -71,11 +80,13 @@ func (w *world) newBackend(mode string) *backend {
 	return b
 }
 
-func (b *backend) config() string {
+func (b *backend) config(n int) string {
+	// With other probes it is looked at anew, though it is the same.
+	text := fmt.Sprintf("probe: {interval: %ds}\n    hold: %v\n    holdCall: %v\n    upstream: http://%s", 2+n%2, b.hold, b.holdCall, b.wire.addr)
 	if b.mode == "sse" {
-		return fmt.Sprintf("transport: sse\n    upstream: http://%s/sse\n", b.wire.addr)
+		return text + "/sse\n    transport: sse\n"
 	}
-	return fmt.Sprintf("upstream: http://%s/mcp\n", b.wire.addr)
+	return text + "/mcp\n"
 }
 
 // backend is one backend with its wire, and one process after the other.

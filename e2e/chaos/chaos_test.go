@@ -64,8 +64,11 @@ func TestChaos(t *testing.T) {
 		w.ledger.settle(s.at().name, s.at().entries())
 	}
 	t.Log(w.ledger.summary())
-	if n := w.ledger.results(); n < len(workers) {
-		t.Errorf("there are %d results only: this has tested nothing", n)
+	for server, n := range w.ledger.results() {
+		t.Logf("results of %s: %v", server, n)
+		if n["transfer"] < len(workers) {
+			t.Errorf("%s has transferred %d times only: this has tested nothing", server, n["transfer"])
+		}
 	}
 	w.ledger.report()
 }
@@ -97,7 +100,7 @@ func (w *world) populate() (workers []*agent, listeners []*listener) {
 		for n := range listening {
 			a := w.newAgent(name, "listener", n)
 			a.caller.modern = n == 2
-			listeners = append(listeners, &listener{agent: a, stream: a.caller, done: make(chan struct{})})
+			listeners = append(listeners, newListener(a))
 		}
 	}
 	return workers, listeners

@@ -32,7 +32,10 @@ const (
 )
 
 // connectionError is a connection that broke: that is allowed only while the sidecar is away.
-type connectionError struct{ err error }
+type connectionError struct {
+	err     error
+	refused bool // it never was one
+}
 
 func (e connectionError) Error() string { return "the connection broke: " + e.err.Error() }
 func (e connectionError) Unwrap() error { return e.err }
@@ -51,10 +54,11 @@ type caller struct {
 	addr, path string
 	session    string
 	modern     bool
-	old        string        // the revision if it is neither of the usual ones
-	patience   time.Duration // for an answer
-	batch      bool          // several requests are under way
-	stream     *stream       // of the oldest revision, on which the responses come
+	old        string              // the revision if it is neither of the usual ones
+	patience   time.Duration       // for an answer
+	batch      bool                // several requests are under way
+	stream     *stream             // of the oldest revision, on which the responses come
+	asked      func(message) error // takes a request that comes before a response, nil if none may
 
 	c net.Conn
 	r *bufio.Reader
@@ -94,7 +98,7 @@ func (c *caller) connect() error {
 	}
 	conn, err := net.DialTimeout("tcp", c.addr, 5*time.Second)
 	if err != nil {
-		return connectionError{err}
+		return connectionError{err: err, refused: true}
 	}
 	c.c, c.r = conn, bufio.NewReader(conn)
 	return nil
@@ -126,7 +130,7 @@ func (c *caller) send(method, body string, header ...string) (*http.Response, er
 	_ = c.c.SetDeadline(time.Now().Add(c.patience))
 	if _, err := c.c.Write(b.Bytes()); err != nil {
 		c.hangUp()
-		return nil, connectionError{err}
+		return nil, connectionError{err: err}
 	}
 	resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
 	if err != nil {
@@ -143,7 +147,7 @@ func (c *caller) broke(err error) error {
 	case errors.As(err, &op) && op.Timeout():
 		return errSilent
 	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return connectionError{err}
+		return connectionError{err: err}
 	}
 	return err
 }
@@ -202,7 +206,12 @@ func (c *caller) events(out *reply) func(event) error {
 	if c.batch {
 		return out.addAll
 	}
-	return messages(func(_ string, m message) error { return out.add(m) })
+	return messages(func(_ string, m message) error {
+		if m.ID != nil && m.Method != "" && c.asked != nil {
+			return c.asked(m)
+		}
+		return out.add(m)
+	})
 }
 
 // add takes a message of an answer.

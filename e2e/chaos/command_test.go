@@ -31,8 +31,9 @@ func (w *world) newCommand(name string) *command {
 	return c
 }
 
-func (c *command) config() string {
-	return fmt.Sprintf("transport: stdio\n    command: [/bin/sh, %s]\n    shared: %t\n", c.script, c.name == "shared")
+func (c *command) config(n int) string {
+	// With other arguments it is another command, whose processes take the place of the ones before.
+	return fmt.Sprintf("transport: stdio\n    command: [/bin/sh, %s, %q]\n    shared: %t\n", c.script, strconv.Itoa(n/2), c.name == "shared")
 }
 
 // start deploys a version. What is in args comes before it.

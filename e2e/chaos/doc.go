@@ -7,13 +7,15 @@
 //
 // These servers stand behind one sidecar:
 //
-//	stateful, stateless, default   Streamable HTTP, as servers keep sessions, don't, or only say so
+//	stateful, stateless, default   Streamable HTTP, as servers keep sessions, don't, or only say so; for the last one
+//	                               requests wait so long that they get signs of life
 //	sse                            HTTP+SSE of 2024-11-05: a client's stream and its address outlive the backend
 //	stdio, shared                  processes that the sidecar starts itself, one for each session or one for all; they
 //	                               are killed and frozen, and the script that they come from is deployed anew, broken,
 //	                               touched and removed. None of them may be left when the sidecar has stopped
 //
-// Some clients speak 2025-03-26 and send batches, of which each request has an entry in the ledger.
+// Some clients speak 2025-03-26 and send batches, of which each request has an entry in the ledger. Some are asked
+// questions by their backend, and answer late. The sidecar's configuration changes while it runs.
 //
 // What is done to whom comes from a seed, which is printed. These set the run:
 //

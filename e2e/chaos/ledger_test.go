@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,14 +123,17 @@ func (l *ledger) summary() string {
 	return fmt.Sprintf("%d requests: %s", len(l.entries), strings.Join(parts, ", "))
 }
 
-// results counts the requests that ended with a result.
-func (l *ledger) results() int {
+// results counts the requests that ended with a result, by server and tool (or method).
+func (l *ledger) results() map[string]map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
+	n := map[string]map[string]int{}
 	for _, e := range l.entries {
+		if n[e.server] == nil {
+			n[e.server] = map[string]int{}
+		}
 		if e.ending == result {
-			n++
+			n[e.server][cmp.Or(e.tool, e.method)]++
 		}
 	}
 	return n

@@ -20,12 +20,19 @@ type listener struct {
 	*agent
 
 	stream  caller // its session is the agent's
+	asked   asked
 	closing atomic.Bool
 	conn    atomic.Pointer[net.Conn]
 	started bool
 	done    chan struct{} // closed when the stream has ended for good
 	last    string        // id of the last event
 	n       int           // of the subscriptions
+}
+
+func newListener(a *agent) *listener {
+	l := &listener{agent: a, stream: a.caller, done: make(chan struct{})}
+	l.asked.rng = random(a.w.seed, -a.w.actors)
+	return l
 }
 
 // listen opens the stream, again and again, until close.
@@ -39,9 +46,8 @@ func (l *listener) listen() {
 		if l.closing.Load() {
 			return
 		}
-		_, broke := errors.AsType[connectionError](err)
 		switch {
-		case err == nil, broke && l.w.time.excuses(sign), errors.Is(err, io.EOF) && l.w.time.stopped(sign):
+		case err == nil, l.w.excuses(err, sign), errors.Is(err, io.EOF) && l.w.time.stopped(sign):
 		default:
 			l.w.ledger.defect(nil, "the stream of %s, from %s, last heard of at %s, ended at %s: %v",
 				l.name, l.w.time.at(began), l.w.time.at(sign), l.w.time.at(time.Now()), err)
@@ -73,6 +79,8 @@ func (l *listener) once(sign *time.Time) error {
 			l.last = id
 		}
 		switch {
+		case m.ID != nil && m.Method != "" && l.canBeAsked():
+			return l.asked.take(l.w, m)
 		case m.ID != nil:
 			return fmt.Errorf("a message of another stream came: %+v", m)
 		case m.Method == "notifications/tools/list_changed":
@@ -100,7 +108,7 @@ func (l *listener) subscribe(sign *time.Time) error {
 	if resp.StatusCode == http.StatusOK && strings.HasPrefix(kind, "application/json") {
 		raw, err := io.ReadAll(resp.Body)
 		if err != nil {
-			return connectionError{err}
+			return connectionError{err: err}
 		}
 		m, err := readMessage(raw)
 		if err != nil || m.Error == nil || !m.Error.own() {
@@ -138,7 +146,7 @@ func (l *listener) subscribe(sign *time.Time) error {
 	case !errors.Is(err, io.EOF):
 		return err
 	case !over:
-		return connectionError{errors.New("the stream ended without a response")}
+		return connectionError{err: errors.New("the stream ended without a response")}
 	}
 	return nil
 }
@@ -169,6 +177,10 @@ func (l *listener) start() bool {
 	}
 	l.started = true
 	l.stream.session = l.caller.session
+	if l.canBeAsked() {
+		l.asked.to = l.stream
+		l.caller.asked = func(m message) error { return l.asked.take(l.w, m) }
+	}
 	go l.listen()
 	return true
 }
@@ -183,8 +195,13 @@ func (l *listener) run() {
 		if told := l.told.Load(); told != seen {
 			seen = told
 			l.list()
-		} else if l.rng.IntN(4) == 0 {
+			continue
+		}
+		switch n := l.rng.IntN(4); {
+		case n == 0:
 			l.call("balance")
+		case n == 1 && l.canBeAsked():
+			l.sample()
 		}
 	}
 }
@@ -199,4 +216,5 @@ func (l *listener) close() {
 		_ = (*c).Close()
 	}
 	<-l.done
+	l.asked.done.Wait()
 }

@@ -40,9 +40,9 @@ func (b *backend) misfortune() {
 	case n < 28:
 		b.end(syscall.SIGTERM)
 		b.restart()
-	case n < 31: // for longer than anybody waits
+	case n < 31, b.hold == longHold && n < 35: // for longer than anybody waits, perhaps
 		b.end(syscall.SIGKILL)
-		time.Sleep(between(b.rng, hold, holdCall+2*time.Second))
+		time.Sleep(between(b.rng, b.hold, b.holdCall+2*time.Second))
 		b.restart()
 	case n < 35: // crash upon crash
 		for range 2 + b.rng.IntN(3) {
@@ -151,7 +151,7 @@ func (b *backend) restart() {
 	b.start(version, args...)
 }
 
-// torment restarts and freezes the sidecar now and then.
+// torment restarts, freezes and configures the sidecar now and then.
 func (s *sidecar) torment(until time.Time, rng *rand.Rand) {
 	for {
 		next := time.Now().Add(between(rng, 8*time.Second, 20*time.Second))
@@ -159,7 +159,12 @@ func (s *sidecar) torment(until time.Time, rng *rand.Rand) {
 			return
 		}
 		time.Sleep(time.Until(next))
-		switch rng.IntN(4) {
+		switch rng.IntN(5) {
+		case 4:
+			s.w.time.note("sidecar: another configuration")
+			s.configure()
+			s.p.Signal(syscall.SIGHUP)
+			continue
 		case 0:
 			d := between(rng, 50*time.Millisecond, time.Second)
 			s.w.time.note("sidecar: freeze for %v", d)

@@ -74,9 +74,8 @@ func (s *stream) run() {
 		return
 	}
 	w := s.a.w
-	_, broke := errors.AsType[connectionError](s.err)
 	switch {
-	case broke && w.time.excuses(s.sign), errors.Is(s.err, io.EOF) && w.time.stopped(s.sign):
+	case w.excuses(s.err, s.sign), errors.Is(s.err, io.EOF) && w.time.stopped(s.sign):
 	default:
 		w.ledger.defect(nil, "the stream of %s, from %s, last heard of at %s, ended at %s: %v",
 			s.a.name, w.time.at(s.began), w.time.at(s.sign), w.time.at(time.Now()), s.err)
@@ -211,7 +210,7 @@ func (s *stream) post(c *caller, body string) error {
 // broke is what requests have to go by when the stream has ended.
 func (s *stream) broke() error {
 	if errors.Is(s.err, io.EOF) {
-		return connectionError{s.err}
+		return connectionError{err: s.err}
 	}
 	return s.err
 }
@@ -230,7 +229,7 @@ func (s *stream) close(c *caller) {
 		switch {
 		case err != nil:
 			c.hangUp()
-			if _, broke := errors.AsType[connectionError](err); !broke || !w.time.excuses(from) {
+			if !w.excuses(err, from) {
 				w.ledger.defect(nil, "%s: posting after the end of the stream: %v", s.a.name, err)
 			}
 			return

@@ -17,7 +17,7 @@ func TestVanish(t *testing.T) {
 	w := newWorld(t, 1, "stateful")
 	b, _ := w.servers[0].(*backend)
 	a := w.newAgent(b.mode, "listener", 0)
-	l := &listener{agent: a, stream: a.caller, done: make(chan struct{})}
+	l := newListener(a)
 	if !l.start() {
 		w.ledger.report()
 		t.Fatal("there is no session")

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,9 +23,11 @@ import (
 
 // How the sidecar is configured: short times, so that all of it happens in a run.
 const (
-	hold        = 4 * time.Second
-	holdCall    = 6 * time.Second
-	sessionIdle = 3 * time.Second
+	hold         = 4 * time.Second
+	holdCall     = 6 * time.Second
+	longHold     = 12 * time.Second // long enough for signs of life on what is held
+	longHoldCall = 14 * time.Second
+	sessionIdle  = 3 * time.Second
 	// drainTimeout is how long calls may go on when the sidecar is to stop.
 	drainTimeout = 8 * time.Second
 	// soon is how long a client may take for a call and a listing when all is well.
@@ -93,6 +96,12 @@ func (w *world) server(name string) server {
 	return w.servers[i]
 }
 
+// excuses reports whether what began at that time may fail like this, because the sidecar was away.
+func (w *world) excuses(err error, from time.Time) bool {
+	broke, ok := errors.AsType[connectionError](err)
+	return ok && (w.time.excuses(from) || broke.refused && w.time.stopped(from)) // what never came to it, it needn't finish
+}
+
 // learnTools asks backends of both versions what they offer to clients of both revisions.
 func (w *world) learnTools() {
 	w.t.Helper()
@@ -142,6 +151,8 @@ func (quiet) Failed() bool { return false }
 type sidecar struct {
 	w                 *world
 	listen, ops, ctrl string
+	file              string // of the configuration
+	changes           int    // of it
 	args              []string
 	api               *admin.Client
 	p                 *proc.Process
@@ -151,20 +162,11 @@ func newSidecar(w *world) *sidecar {
 	t := w.t
 	t.Helper()
 	s := &sidecar{w: w, listen: proc.ReserveAddr(t), ops: proc.ReserveAddr(t), ctrl: proc.ReserveAddr(t)}
-	var config strings.Builder
-	fmt.Fprintf(&config, "hold: %v\nholdCall: %v\nsessionIdle: %v\nkeepAlive: %v\ndrainDelay: 100ms\ndrainTimeout: %v\nservers:\n",
-		hold, holdCall, sessionIdle, keepAlive, drainTimeout)
-	for _, s := range w.servers {
-		name := s.at().name
-		fmt.Fprintf(&config, "  - name: %s\n    path: /%s\n    %s", name, name, s.config())
-	}
 	dir := t.TempDir()
-	file := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.file = filepath.Join(dir, "config.yaml")
+	s.configure()
 	s.args = []string{
-		"run", "--config", file, "--listen", s.listen, "--ops-listen", s.ops, "--admin-listen", s.ctrl,
+		"run", "--config", s.file, "--listen", s.listen, "--ops-listen", s.ops, "--admin-listen", s.ctrl,
 		"--state", filepath.Join(dir, "state.db"), "--log-level", logLevel(),
 	}
 	var err error
@@ -173,6 +175,25 @@ func newSidecar(w *world) *sidecar {
 	}
 	t.Cleanup(s.api.Close)
 	return s
+}
+
+// configure writes the configuration, each time another one.
+func (s *sidecar) configure() {
+	var config strings.Builder
+	fmt.Fprintf(&config, "hold: %v\nholdCall: %v\nsessionIdle: %v\nkeepAlive: %v\ndrainDelay: 100ms\ndrainTimeout: %v\nservers:\n",
+		hold, holdCall, sessionIdle, keepAlive, drainTimeout)
+	for _, to := range s.w.servers {
+		name := to.at().name
+		fmt.Fprintf(&config, "  - name: %s\n    path: /%s\n    %s", name, name, to.config(s.changes))
+	}
+	s.changes++
+	next := s.file + ".next"
+	if err := os.WriteFile(next, []byte(config.String()), 0o600); err != nil {
+		s.w.t.Error(err)
+	}
+	if err := os.Rename(next, s.file); err != nil {
+		s.w.t.Error(err)
+	}
 }
 
 // start starts a process and waits until it serves.
