@@ -162,14 +162,19 @@ func (r *Registry) untried(e *entry) bool {
 
 // expiry returns when the registration ends without a sign of life, never if it doesn't. mu is held.
 func (r *Registry) expiry(e *entry) stamp {
-	ttl := e.ttl
-	if ttl == 0 && e.source != SourceConfig && e.source != SourceAdmin {
-		ttl = r.cfg.TTL
-	}
+	ttl := r.life(e)
 	if ttl == 0 {
 		return never
 	}
 	return later(e.renewed, e.active) + stamp(ttl)
+}
+
+// life is how long the registration lives without a sign of life, 0 for good. mu is held.
+func (r *Registry) life(e *entry) time.Duration {
+	if e.ttl == 0 && !e.source.byOperator() {
+		return r.cfg.TTL
+	}
+	return e.ttl
 }
 
 // view returns everything that is known of a conversation. mu is held.

@@ -145,6 +145,15 @@ func (r *Registry) persistRemoval(ctx context.Context, id ID) error {
 // again.
 const renewalGrain = stamp(10 * time.Minute)
 
+// renewalGrain is less where another replica might end the registration for want of a sign of life. mu is held.
+func (r *Registry) renewalGrain(e *entry) stamp {
+	ttl := r.life(e)
+	if r.shared == nil || ttl == 0 {
+		return renewalGrain
+	}
+	return min(renewalGrain, stamp(ttl)/3)
+}
+
 // activityGrain is how much later a conversation must have been active for that to be worth a write: what is lost in a crash makes it seem
 // idle for that much longer.
 func activityGrain(e *entry) stamp {
@@ -162,7 +171,8 @@ func (r *Registry) flushTouched(ctx context.Context, last bool) error {
 		e := r.entries[id]
 		switch {
 		case e == nil:
-		case e.renewed-e.renewedSaved >= renewalGrain, e.active-e.activeSaved >= activityGrain(e), last && e.active != e.activeSaved:
+		case e.renewed-e.renewedSaved >= r.renewalGrain(e), e.active-e.activeSaved >= min(activityGrain(e), r.renewalGrain(e)),
+			last && e.active != e.activeSaved:
 			ids = append(ids, id)
 		default:
 			wait = append(wait, id)

@@ -71,7 +71,7 @@ type Deps struct {
 
 // Discoverer looks for conversations at agent servers. Its methods are safe for concurrent use.
 type Discoverer struct {
-	cfg      Config
+	cfg      atomic.Pointer[Config]
 	register func(context.Context, conversation.Registration) error
 	log      *slog.Logger
 	metrics  *Metrics
@@ -98,11 +98,22 @@ func New(cfg Config, m *Matcher, d Deps) (*Discoverer, error) {
 		d.Metrics = NewMetrics(nil)
 	}
 	disco := &Discoverer{
-		cfg: cfg, register: d.Register, log: d.Logger.With("component", "discovery"), metrics: d.Metrics,
+		register: d.Register, log: d.Logger.With("component", "discovery"), metrics: d.Metrics,
 		changed: make(chan struct{}, 1), running: make(map[string]*poller),
 	}
 	disco.matcher.Store(m)
+	disco.cfg.Store(&cfg)
 	return disco, nil
+}
+
+// SetConfig replaces the configuration, and has everything looked at soon, so that it counts at once.
+func (d *Discoverer) SetConfig(cfg Config) error {
+	if err := cfg.validate(); err != nil {
+		return fmt.Errorf("configuring discovery: %w", err)
+	}
+	d.cfg.Store(&cfg)
+	d.Wake()
+	return nil
 }
 
 // SetTargets replaces the agent servers. Those that stay go on as they are, the others end or begin with a run.

@@ -204,6 +204,28 @@ func TestPolls(t *testing.T) {
 	})
 }
 
+// TestSetConfig: another interval counts at once, not after the wait of before.
+func TestSetConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeServer{}
+		slow := DefaultConfig()
+		slow.Interval = 24 * time.Hour
+		r := newRig(t, slow, at("default", f))
+		after(time.Hour)
+		f.taken()
+		if err := r.SetConfig(DefaultConfig()); err != nil {
+			t.Fatal(err)
+		}
+		after(10 * time.Minute)
+		if n := f.taken(); n < 16 || n > 25 {
+			t.Errorf("%d requests in 10 minutes", n)
+		}
+		if err := r.SetConfig(Config{}); err == nil {
+			t.Error("an empty configuration is taken")
+		}
+	})
+}
+
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeServer{fail: errors.New("the agent server is away")}

@@ -68,9 +68,10 @@ func (p *poller) next(err error) time.Duration {
 	} else {
 		p.fails = min(p.fails+1, 16)
 	}
-	wait := p.d.cfg.Interval
+	cfg := p.d.cfg.Load()
+	wait := cfg.Interval
 	if p.fails > 0 {
-		wait = min(p.d.cfg.MinBackoff<<(p.fails-1), p.d.cfg.MaxBackoff)
+		wait = min(cfg.MinBackoff<<(p.fails-1), cfg.MaxBackoff)
 	}
 	return wait*4/5 + rand.N(wait*2/5+1) //nolint:gosec // spreads load, protects nothing
 }
@@ -78,7 +79,7 @@ func (p *poller) next(err error) time.Duration {
 // look does one run.
 func (p *poller) look(ctx context.Context) error {
 	m, began := p.d.matcher.Load(), time.Now()
-	full := m != p.matcher || p.fullAt.IsZero() || began.Sub(p.fullAt) >= p.d.cfg.FullInterval
+	full := m != p.matcher || p.fullAt.IsZero() || began.Sub(p.fullAt) >= p.d.cfg.Load().FullInterval
 	found, err := p.search(ctx, m, full)
 	if ctx.Err() != nil {
 		return err // nobody waits for the next run
@@ -112,7 +113,7 @@ func (p *poller) search(ctx context.Context, m *Matcher, full bool) (found, erro
 	var failed error
 	var last time.Time
 	ordered := true
-	err := search(ctx, p.target.Client, p.d.cfg.Limits, func(infos []Info) bool {
+	err := search(ctx, p.target.Client, p.d.cfg.Load().Limits, func(infos []Info) bool {
 		var regs []conversation.Registration
 		old := false
 		for _, i := range infos {
