@@ -75,7 +75,9 @@ func unanswered(probe string, connected bool, err error) *Error {
 		errors.Is(err, net.ErrClosed), strings.Contains(err.Error(), "server closed idle connection"):
 		return failure(probe, ReasonReset, "the connection ended before an answer: %w", err)
 	case connected:
-		return failure(probe, ReasonInvalid, "the answer is not HTTP: %w", err)
+		// The error quotes what came instead, which may hold a secret of the request.
+		text, _, _ := strings.Cut(err.Error(), ` "`)
+		return failure(probe, ReasonInvalid, "the answer is not HTTP: %s", text)
 	default:
 		return failure(probe, ReasonUnreachable, "no connection: %w", err)
 	}
@@ -88,9 +90,9 @@ func answered(probe string, x *outcome, withSession bool, err error, rpc *rpcErr
 	}
 	switch {
 	case rpc != nil && withSession && namesSession([]byte(rpc.Message)):
-		return failure(probe, ReasonSessionLost, "%w", rpc)
+		return failure(probe, ReasonSessionLost, "%w", x.quote(rpc))
 	case rpc != nil:
-		return failure(probe, ReasonRPCError, "%w", rpc)
+		return failure(probe, ReasonRPCError, "%w", x.quote(rpc))
 	case err == nil:
 		return nil
 	case x.broken:
@@ -116,7 +118,7 @@ func refusedByHTTP(probe string, x *outcome, withSession bool) *Error {
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
 		return failure(probe, ReasonUnauthorized, "%s: it wants credentials", what)
 	case rpc != nil && x.status < http.StatusInternalServerError:
-		return failure(probe, ReasonRPCError, "%w (status %d)", rpc, x.status)
+		return failure(probe, ReasonRPCError, "%w (status %d)", x.quote(rpc), x.status)
 	case x.status < http.StatusBadRequest:
 		return failure(probe, ReasonNotReady, "%s: it redirects elsewhere, use the final URL", what)
 	default:

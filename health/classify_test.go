@@ -79,7 +79,7 @@ func TestRequestsWithoutAnAnswer(t *testing.T) {
 		"reset":         {t.Context, &net.OpError{Op: "read", Err: syscall.ECONNRESET}, true, ReasonReset},
 		"ended":         {t.Context, io.EOF, true, ReasonReset},
 		"stale":         {t.Context, errors.New("http: server closed idle connection"), true, ReasonReset},
-		"no HTTP":       {t.Context, errors.New("malformed HTTP response"), true, ReasonInvalid},
+		"no HTTP":       {t.Context, errors.New(`malformed HTTP response "secret"`), true, ReasonInvalid},
 		"no name":       {t.Context, &net.DNSError{Err: "no such host"}, false, ReasonUnreachable},
 		"slow name":     {t.Context, &net.DNSError{Err: "timeout", IsTimeout: true}, false, ReasonTimeout},
 		"no route":      {t.Context, &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, false, ReasonUnreachable},

@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -339,5 +340,24 @@ func TestAnswersAsEventStream(t *testing.T) {
 	}
 	if string(got.Tools[0].Raw) != `{"name":"big","x":9007199254740993}` {
 		t.Errorf("got %s", got.Tools[0].Raw)
+	}
+}
+
+// TestListHidesSecrets has a server that repeats in its error what it was asked with.
+func TestListHidesSecrets(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusBadRequest} {
+		ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": 1, "error": map[string]any{
+				"code": -32000, "message": "bad: " + strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") + r.URL.RawQuery,
+			}})
+		}))
+		defer ts.Close()
+		header := func() (http.Header, error) { return http.Header{"Authorization": {"Bearer canary-header"}}, nil }
+		_, err := List(t.Context(), ListOptions{URL: mustURL(t, ts.URL+"/mcp?key=canary-query"), Headers: header})
+		if err == nil || strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), "bad: <redacted>") {
+			t.Errorf("status %d: the error is %v", status, err)
+		}
 	}
 }

@@ -48,6 +48,44 @@ type outcome struct {
 	body      []byte // the beginning of an error page or of a JSON answer
 	large     bool   // the answer was cut at the limit
 	broken    bool   // the answer ended before its end
+
+	secrets []string // of the request, as far as an answer could repeat them
+}
+
+// noteSecrets notes what in a request is secret: credentials, the session and the query.
+func (o *outcome) noteSecrets(req *http.Request, extra http.Header) {
+	o.secrets = o.secrets[:0]
+	add := func(s string) {
+		if len(s) >= shortestSecret {
+			o.secrets = append(o.secrets, s)
+		}
+	}
+	for _, values := range extra {
+		for _, v := range values {
+			add(v)
+			_, credentials, _ := strings.Cut(v, " ") // without the scheme
+			add(credentials)
+		}
+	}
+	add(req.Header.Get(mcp.HeaderSessionID))
+	add(req.URL.RawQuery)
+	for _, values := range req.URL.Query() {
+		for _, v := range values {
+			add(v)
+		}
+	}
+}
+
+// shortestSecret is the length of the shortest text that is taken for one: shorter ones are in every other word.
+const shortestSecret = 6
+
+// quote returns an error of the backend without what it repeats of the request's secrets.
+func (o *outcome) quote(e *rpcError) *rpcError {
+	clean := *e
+	for _, s := range o.secrets {
+		clean.Message = strings.ReplaceAll(clean.Message, s, "<redacted>")
+	}
+	return &clean
 }
 
 func (x *exchange) note(f func(*outcome)) {
@@ -112,6 +150,8 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if x.version != "" {
 		req.Header.Set(mcp.HeaderProtocolVersion, x.version)
 	}
+
+	x.note(func(o *outcome) { o.noteSecrets(req, extra) })
 
 	resp, err := w.next.RoundTrip(req)
 	if err != nil {
