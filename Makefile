@@ -86,6 +86,10 @@ chaos: ## Let everything fail at once for CHAOS_DURATION (3m) and compare the bo
 e2e-page: ## Look at the status page in a real browser (chromium, npm); pictures go to dist/statuspage
 	go -C e2e/statuspage test -count=1 -timeout 10m ./...
 
+.PHONY: e2e-replicas
+e2e-replicas: ## Replace backends of three sidecars that share a registry (redis-server, haproxy)
+	go test -count=1 -v -timeout 10m -tags replicas ./e2e/replicas
+
 .PHONY: e2e-alerts
 e2e-alerts: ## Page for what is wrong and stay silent at a rollout (prometheus, alertmanager)
 	go test -count=1 -timeout 10m -tags alerts ./e2e/alerts

@@ -29,12 +29,19 @@ type fleet struct {
 	pods  []*pod
 
 	redisProcess *proc.Process
+	began        time.Time
+}
+
+// step notes in the test's log what has happened, and when.
+func (f *fleet) step(what string) {
+	f.t.Helper()
+	f.t.Logf("%6.1f s: %s", time.Since(f.began).Seconds(), what)
 }
 
 // startFleet starts everything, and waits until all pods have the tools of v1. args are for every sidecar.
 func startFleet(t *testing.T, pods int, args ...string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, dir: t.TempDir(), redis: proc.ReserveAddr(t), front: proc.ReserveAddr(t)}
+	f := &fleet{t: t, dir: t.TempDir(), redis: proc.ReserveAddr(t), front: proc.ReserveAddr(t), began: time.Now()}
 	f.startRedis()
 	key := filepath.Join(f.dir, "session.key")
 	secret := make([]byte, 32)
@@ -72,7 +79,7 @@ func (f *fleet) startFront() {
 	var servers strings.Builder
 	for _, p := range f.pods {
 		_, ops, _ := strings.Cut(p.ops, ":")
-		fmt.Fprintf(&servers, "  server %s %s check port %s inter 200 fall 1 rise 1 observe layer4 error-limit 1 on-error mark-down\n", p.name, p.listen, ops)
+		fmt.Fprintf(&servers, "  server %s %s check port %s inter 500 fall 2 rise 1\n", p.name, p.listen, ops)
 	}
 	config := filepath.Join(f.dir, "haproxy.cfg")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `
@@ -80,7 +87,8 @@ global
   maxconn 8000
 defaults
   mode http
-  timeout connect 2s
+  timeout connect 10s
+  timeout check 10s
   timeout client 10m
   timeout server 10m
   retries 10

@@ -47,19 +47,25 @@ func TestRollouts(t *testing.T) {
 	defer stop()
 
 	// The first rollout. Nothing is refreshed while two versions are there.
+	f.step("three replicas, and conversations that talk")
 	f.pods[0].replace("v2")
+	f.step("one of three backends is v2")
 	f.pods[1].sidecar.Kill()
 	f.pods[1].startSidecar()
 	f.pods[1].waitSettled()
 	f.pods[1].replace("v2")
+	f.step("two of three are, and a sidecar was killed")
 	f.wantNone(servers)
 	f.redisProcess.Terminate()
 	for _, a := range servers {
 		a.delay.Store(int64(100 * time.Millisecond))
 	}
 	f.startRedis()
+	f.step("redis was restarted")
 	f.pods[2].replace("v2")
+	f.step("all are v2")
 	f.waitCurrent(conversations, 2)
+	f.step("all conversations are refreshed")
 	now := toolsOf(talks[0].Conversation)
 	if now == old {
 		t.Fatalf("the tools are still %s", now)
@@ -71,10 +77,13 @@ func TestRollouts(t *testing.T) {
 	f.pods[1].replace("v1")
 	f.wantNone(servers)
 	f.pods[2].replace("v1")
+	f.step("all are v1 again")
 	proc.Eventually(t, "refreshes", func() bool { return servers[0].count()+servers[1].count()+servers[2].count() >= conversations/5 })
 	f.pods[2].sidecar.Kill()
 	f.pods[2].startSidecar()
+	f.step("a sidecar was killed during refreshes")
 	f.waitCurrent(conversations, 3)
+	f.step("all conversations are refreshed")
 	f.check(talks, servers, old, 3*4) // what one sidecar had under way: four for each agent server
 
 	stop()
