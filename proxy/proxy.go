@@ -47,6 +47,9 @@ type Deps struct {
 	// another process. It must not block, and a call of [Proxy.SetBackend] must
 	// follow. When it is nil, requests try the backend by themselves.
 	Suspect func(server, reason string)
+	// CheckToken says whether clients need a bearer token, and whether this one ("" is
+	// none) will do. It is asked for every request. Nil: they need none.
+	CheckToken func(token string) (wanted, ok bool)
 	// Transport carries requests to the backends; nil means HTTP, as
 	// [Config.StandardTransport] says.
 	Transport Upstream
@@ -61,6 +64,7 @@ type Proxy struct {
 	conversations Conversations
 	suspectFunc   func(server, reason string)
 	own, standard Upstream // of backends with an address, by Config.StandardTransport
+	checkToken    func(token string) (wanted, ok bool)
 
 	current  atomic.Pointer[routes]
 	update   sync.Mutex // one Update at a time
@@ -90,6 +94,7 @@ func New(cfg Config, d Deps) (*Proxy, error) {
 	p := &Proxy{
 		logger: d.Logger, metrics: d.Metrics, keys: d.Keys, blobs: d.Blobs,
 		conversations: d.Conversations, suspectFunc: d.Suspect, own: d.Transport, standard: d.Transport,
+		checkToken: d.CheckToken,
 	}
 
 	if p.logger == nil {
@@ -255,7 +260,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	if routes.guard.cors(w, r) {
+	if routes.guard.cors(w, r) || !p.admit(routes, w, r) {
 		return
 	}
 

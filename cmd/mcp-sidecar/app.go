@@ -71,6 +71,8 @@ type app struct {
 	notifier *notify.Reconciler
 	backends *backends
 
+	listenTokens listenTokens
+
 	agents     *agents.Agents
 	discoverer *discovery.Discoverer
 }

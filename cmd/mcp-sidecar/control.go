@@ -97,6 +97,10 @@ func (a *app) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	tokens, err := readTokens(next.ListenTokenFile)
+	if err != nil {
+		return err
+	}
 	if err := a.registry.SetConfig(registryConfig(next)); err != nil {
 		return err
 	}
@@ -105,6 +109,7 @@ func (a *app) reload(ctx context.Context) error {
 	}
 	a.cfg.Store(next)
 	a.replicas.setServers(next.ServerNames())
+	a.listenTokens.use(next.ListenTokenFile, tokens)
 	if err := a.backends.apply(ctx, plan); err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ type configFlags struct {
 	TLSCertFile   *string  `name:"tls-cert-file" placeholder:"FILE" help:"Certificate for --listen, re-read on change."`
 	TLSKeyFile    *string  `name:"tls-key-file" placeholder:"FILE" help:"Key for --listen, re-read on change."`
 
+	ListenTokenFile *string `placeholder:"FILE" help:"Bearer tokens that agents need, one a line, re-read on change. Authorization is then the sidecar's own header and doesn't reach the backend."`
+
 	Upstream         *string  `placeholder:"URL" help:"URL of the backend, such as http://127.0.0.1:9000/mcp. Served on the same path, as the server named default."`
 	Stdio            bool     `help:"The backend is a command that talks MCP over stdio: write it after --, as in --stdio -- python server.py."`
 	Command          []string `arg:"" optional:"" passthrough:"partial" help:"With --stdio: the backend's command, after --."`
@@ -110,6 +112,7 @@ func (f *configFlags) overrides(o origins) []config.Override {
 	}
 	text("health-path", f.HealthPath, func(c *config.Config) *string { return &c.HealthPath })
 	text("probe-headers-file", f.ProbeHeadersFile, func(c *config.Config) *string { return &c.ProbeHeadersFile })
+	text("listen-token-file", f.ListenTokenFile, func(c *config.Config) *string { return &c.ListenTokenFile })
 	text("ops-listen", f.OpsListen, func(c *config.Config) *string { return &c.OpsListen })
 	text("admin-listen", f.AdminListen, func(c *config.Config) *string { return &c.AdminListen })
 	text("admin-token-file", f.AdminTokenFile, func(c *config.Config) *string { return &c.AdminTokenFile })

@@ -135,9 +135,15 @@ func (a *app) make(ctx context.Context, cfg *config.Config, keys *proxy.Keyring)
 	if err := a.makeAgents(ctx, cfg, keys); err != nil {
 		return err
 	}
+	tokens, err := readTokens(cfg.ListenTokenFile)
+	if err != nil {
+		return err
+	}
+	a.listenTokens.log = a.log
+	a.listenTokens.use(cfg.ListenTokenFile, tokens)
 	a.proxy, err = proxy.New(proxyConfig(cfg, first, a.addr("agents")), proxy.Deps{
 		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: keys, Blobs: a.store, Conversations: a.conversations(),
-		Peers: peers, Suspect: a.backends.suspect,
+		Peers: peers, Suspect: a.backends.suspect, CheckToken: a.listenTokens.check,
 	})
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ func (c *Config) checkFiles(r *report) {
 	files := [][2]string{
 		{"tlsCertFile", c.TLSCertFile},
 		{"tlsKeyFile", c.TLSKeyFile},
+		{"listenTokenFile", c.ListenTokenFile},
 		{"adminTokenFile", c.AdminTokenFile},
 		{"sessionKeyFile", c.SessionKeyFile},
 		{"probeHeadersFile", c.ProbeHeadersFile},

@@ -30,15 +30,16 @@ const DefaultName = "default"
 // After [Load], the shorthands Upstream, Stdio and AgentServer are entries of
 // Servers and AgentServers, and every entry has the settings that it inherits.
 type Config struct {
-	Listen         string   `yaml:"listen"`
-	PublicURL      []string `yaml:"publicUrl"`
-	AllowedOrigin  []string `yaml:"allowedOrigin"`
-	TLSCertFile    string   `yaml:"tlsCertFile,path"`
-	TLSKeyFile     string   `yaml:"tlsKeyFile,path"`
-	OpsListen      string   `yaml:"opsListen"`
-	AdminListen    string   `yaml:"adminListen"`
-	AdminTokenFile string   `yaml:"adminTokenFile,path"`
-	RegisterListen string   `yaml:"registerListen"`
+	Listen          string   `yaml:"listen"`
+	PublicURL       []string `yaml:"publicUrl"`
+	AllowedOrigin   []string `yaml:"allowedOrigin"`
+	TLSCertFile     string   `yaml:"tlsCertFile,path"`
+	TLSKeyFile      string   `yaml:"tlsKeyFile,path"`
+	ListenTokenFile string   `yaml:"listenTokenFile,path"`
+	OpsListen       string   `yaml:"opsListen"`
+	AdminListen     string   `yaml:"adminListen"`
+	AdminTokenFile  string   `yaml:"adminTokenFile,path"`
+	RegisterListen  string   `yaml:"registerListen"`
 
 	Upstream         *url.URL `yaml:"upstream"`
 	Stdio            []string `yaml:"stdio"`
