@@ -64,8 +64,11 @@ func (c *clientStream) write(raw []byte) error {
 }
 
 func (c *clientStream) put(raw []byte) error {
-	if c.over {
+	switch {
+	case c.over:
 		return errStreamOver
+	case c.begun && len(raw) == 0:
+		return nil // nothing is sent, so the silence goes on
 	}
 
 	err := c.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
