@@ -32,7 +32,7 @@ func readBody(w http.ResponseWriter, r *http.Request, cfg *Config) ([]byte, int,
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(cfg.BodyTimeout)) // connections that have none are in tests only
 
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, cfg.MaxBody))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, cfg.MaxBody), r.ContentLength)
 
 	// The server reads on, to see whether the client leaves. It may not run out of
 	// time with that.
@@ -51,4 +51,20 @@ func readBody(w http.ResponseWriter, r *http.Request, cfg *Config) ([]byte, int,
 	default:
 		return nil, http.StatusBadRequest, errBodyBrokenOff
 	}
+}
+
+// maxBelieved is how much memory the word of a client is good for, that its body
+// has this length.
+const maxBelieved = 64 << 10
+
+// readAll reads a body whose length was announced, or is -1.
+func readAll(r io.Reader, length int64) ([]byte, error) {
+	if length < 0 || length > maxBelieved {
+		return io.ReadAll(r) //nolint:wrapcheck // the caller classifies it
+	}
+
+	body := make([]byte, length)
+	n, err := io.ReadFull(r, body)
+
+	return body[:n], err //nolint:wrapcheck // the caller classifies it
 }

@@ -11,12 +11,7 @@ func (p *Proxy) serveDelete(w http.ResponseWriter, r *http.Request, cfg *Config,
 
 	defer func() { srv.metrics.ended(methodDelete, out) }()
 
-	f := forwarding{
-		upstream: srv.conf().Upstream, host: r.Host, scheme: scheme(r),
-		conversationHeaders: cfg.ConversationHeaders, registers: to.named,
-	}
-
-	forward, err := f.header(r.Header)
+	forward, err := to.forward(cfg, r)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, nil, codeInvalid, err.Error())
 		return

@@ -100,7 +100,7 @@ func (p *Proxy) sweep(ctx context.Context) {
 type running struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed and replaced when n falls to zero
+	idle chan struct{} // closed when n falls to zero; nil while nobody waits for that
 }
 
 func (r *running) begin() {
@@ -116,9 +116,9 @@ func (r *running) end() {
 
 	r.n--
 
-	if r.n == 0 {
+	if r.n == 0 && r.idle != nil {
 		close(r.idle)
-		r.idle = make(chan struct{})
+		r.idle = nil
 	}
 }
 
@@ -130,6 +130,10 @@ func (r *running) wait() <-chan struct{} {
 
 	if r.n == 0 {
 		return nil
+	}
+
+	if r.idle == nil {
+		r.idle = make(chan struct{})
 	}
 
 	return r.idle

@@ -152,12 +152,7 @@ func (x *exchange) read(w http.ResponseWriter) bool {
 
 	x.classify()
 
-	f := forwarding{
-		upstream: x.srv.conf().Upstream, host: x.r.Host, scheme: scheme(x.r),
-		conversationHeaders: x.cfg.ConversationHeaders, registers: x.to.named,
-	}
-
-	if x.forward, err = f.header(x.r.Header); err != nil {
+	if x.forward, err = x.to.forward(x.cfg, x.r); err != nil {
 		refuse(w, http.StatusBadRequest, nil, codeInvalid, err.Error())
 		return false
 	}
@@ -166,14 +161,6 @@ func (x *exchange) read(w http.ResponseWriter) bool {
 	delete(x.forward, "Accept-Encoding")
 
 	return true
-}
-
-func scheme(r *http.Request) string {
-	if r.TLS != nil {
-		return "https"
-	}
-
-	return "http"
 }
 
 // classify notes what the messages want.

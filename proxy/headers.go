@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -50,8 +51,35 @@ func claimed(name string) bool {
 type forwarding struct {
 	upstream            *url.URL
 	host, scheme        string   // as the client addressed the sidecar
-	conversationHeaders []string // may name the conversation; not for the backend
+	conversationHeaders []string // may name the conversation, in canonical form; not for the backend
 	registers           bool     // the URL named the conversation
+}
+
+// forward returns the header with which a request to this address goes on to the
+// backend.
+func (v *address) forward(cfg *Config, r *http.Request) (http.Header, error) {
+	f := forwarding{
+		upstream: v.srv.conf().Upstream, host: r.Host, scheme: scheme(cfg, r),
+		conversationHeaders: cfg.ConversationHeaders, registers: v.named,
+	}
+
+	return f.header(r.Header)
+}
+
+// scheme is what the client used. Where something in front of the sidecar ends
+// TLS, only the public URL tells.
+func scheme(cfg *Config, r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+
+	for _, u := range cfg.PublicURLs {
+		if strings.EqualFold(u.Host, r.Host) {
+			return u.Scheme
+		}
+	}
+
+	return "http"
 }
 
 // header returns the header with which a client's request goes on to the
@@ -69,15 +97,12 @@ func (f *forwarding) header(in http.Header) (http.Header, error) {
 		return nil, err
 	}
 
-	out := in.Clone()
+	// The values are shared with in: nobody changes those.
+	out := make(http.Header, len(in)+2)
 
-	for _, name := range named {
-		delete(out, name)
-	}
-
-	for name := range out {
-		if hopByHop(name) || claimed(name) {
-			delete(out, name)
+	for name, values := range in {
+		if !hopByHop(name) && !claimed(name) && !slices.Contains(named, name) {
+			out[name] = values
 		}
 	}
 
@@ -86,7 +111,6 @@ func (f *forwarding) header(in http.Header) (http.Header, error) {
 	delete(out, headerAgentServer)
 
 	for _, name := range f.conversationHeaders {
-		name = textproto.CanonicalMIMEHeaderKey(name)
 		registers = registers || out[name] != nil
 		delete(out, name)
 	}

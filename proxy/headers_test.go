@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -60,7 +61,7 @@ func TestForwardedHeader(t *testing.T) {
 		{"Host is the backend's", "LOCALHOST:9000", false, nil, nil},
 		{
 			"registration", "", false,
-			[]string{"X-OpenHands-ServerConversation-ID", "c", "X-Conversation", "c", "X-Sidecar-Agent-Server", "main", "X-Session-API-Key", "secret"},
+			[]string{"X-Openhands-Serverconversation-Id", "c", "X-Conversation", "c", "X-Sidecar-Agent-Server", "main", "X-Session-API-Key", "secret"},
 			nil,
 		},
 		{"registration by URL", "", true, []string{"X-Session-API-Key", "secret"}, nil},
@@ -72,7 +73,7 @@ func TestForwardedHeader(t *testing.T) {
 
 			f := forwarding{
 				upstream: mustURL(t, "http://localhost:9000/mcp"), host: tt.host, scheme: "http", registers: tt.registers,
-				conversationHeaders: []string{"X-OpenHands-ServerConversation-ID", "x-conversation"},
+				conversationHeaders: []string{"X-Openhands-Serverconversation-Id", "X-Conversation"},
 			}
 			in := headerOf(append(tt.in, agent...)...)
 			before := in.Clone()
@@ -188,6 +189,31 @@ func TestLocalLocation(t *testing.T) {
 
 		if got := h.Get("Location"); got != want {
 			t.Errorf("%s: got %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestForwardedScheme: behind an ingress that ends TLS, the public URL says what
+// clients use.
+func TestForwardedScheme(t *testing.T) {
+	t.Parallel()
+
+	cfg := &Config{PublicURLs: []*url.URL{{Scheme: "https", Host: "mcp.example"}, {Scheme: "http", Host: "mcp.example:81"}}}
+
+	for _, tt := range []struct {
+		host string
+		tls  *tls.ConnectionState
+		want string
+	}{
+		{"mcp.example", nil, "https"},
+		{"MCP.example", nil, "https"},
+		{"mcp.example:81", nil, "http"},
+		{"mcp.example:82", nil, "http"},
+		{"127.0.0.1", nil, "http"},
+		{"127.0.0.1", &tls.ConnectionState{}, "https"},
+	} {
+		if got := scheme(cfg, &http.Request{Host: tt.host, TLS: tt.tls}); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.host, got, tt.want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type answer struct {
 // having been asked to is unpacked.
 func newAnswer(resp *http.Response) *answer {
 	a := &answer{Response: resp, plain: true}
-	a.kind, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	a.kind = mediaType(resp.Header.Get("Content-Type"))
 
 	switch strings.ToLower(resp.Header.Get("Content-Encoding")) {
 	case "", "identity":
@@ -42,6 +42,17 @@ func newAnswer(resp *http.Response) *answer {
 	}
 
 	return a
+}
+
+// mediaType returns the media type without its parameters.
+func mediaType(v string) string {
+	if v == typeJSON || v == typeEventStream {
+		return v // nearly always
+	}
+
+	kind, _, _ := mime.ParseMediaType(v)
+
+	return kind
 }
 
 // gunzip unpacks a body. The gzip header is read with the first bytes that are
@@ -72,13 +83,16 @@ func (a *answer) read(limit int64) error {
 		return nil
 	}
 
-	buf := bytes.NewBuffer(a.head)
+	if n := a.ContentLength; n >= 0 && n <= limit && a.head == nil {
+		a.head = make([]byte, n)
+		got, err := io.ReadFull(a.Body, a.head)
+		a.head, a.whole = a.head[:got], err == nil
 
-	want := limit - int64(len(a.head)) + 1
-	if n := a.ContentLength; n >= 0 && n < want {
-		buf.Grow(int(n) + bytes.MinRead)
+		return err //nolint:wrapcheck // the caller classifies it
 	}
 
+	buf := bytes.NewBuffer(a.head)
+	want := limit - int64(len(a.head)) + 1
 	n, err := buf.ReadFrom(io.LimitReader(a.Body, want))
 	a.head, a.whole = buf.Bytes(), n < want && err == nil
 

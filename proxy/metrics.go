@@ -94,15 +94,23 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
+func frequentMethods() []string {
+	return []string{methodInitialize, methodList, methodCall, metrics.OtherMethod}
+}
+
+func countedMethods() []string {
+	return append(metrics.ClientMethods(), methodStream, methodDelete, methodBatch)
+}
+
 // Init creates the series of a server, so that the first event is a step from
 // zero. The durations of rare methods are left out: they are many series, and no
 // alert waits for their first.
 func (m *Metrics) Init(server string) {
-	for _, method := range []string{methodInitialize, methodList, methodCall, metrics.OtherMethod} {
+	for _, method := range frequentMethods() {
 		m.duration.WithLabelValues(server, method)
 	}
 
-	for _, method := range append(metrics.ClientMethods(), methodStream, methodDelete, methodBatch) {
+	for _, method := range countedMethods() {
 		for _, o := range outcomes() {
 			m.requests.WithLabelValues(server, method, string(o))
 		}
@@ -129,15 +137,38 @@ type serverMetrics struct {
 	*Metrics
 
 	server                            string
+	ends                              map[end]prometheus.Counter
+	firstBytes                        map[string]prometheus.Observer // of the frequent methods
 	inFlight, streams, sessions, held prometheus.Gauge
 	holdTime                          prometheus.Observer
 	announced                         prometheus.Counter
 }
 
+// end is how a request of a method ended.
+type end struct {
+	method  string
+	outcome outcome
+}
+
 func (m *Metrics) of(server string) *serverMetrics {
 	m.Init(server)
 
+	ends := make(map[end]prometheus.Counter)
+
+	for _, method := range countedMethods() {
+		for _, o := range outcomes() {
+			ends[end{method, o}] = m.requests.WithLabelValues(server, method, string(o))
+		}
+	}
+
+	firstBytes := make(map[string]prometheus.Observer)
+
+	for _, method := range frequentMethods() {
+		firstBytes[method] = m.duration.WithLabelValues(server, method)
+	}
+
 	return &serverMetrics{
+		ends: ends, firstBytes: firstBytes,
 		Metrics: m, server: server,
 		inFlight: m.inFlight.WithLabelValues(server), streams: m.streams.WithLabelValues(server),
 		sessions: m.sessions.WithLabelValues(server), held: m.held.WithLabelValues(server),
@@ -146,11 +177,21 @@ func (m *Metrics) of(server string) *serverMetrics {
 }
 
 func (m *serverMetrics) ended(method string, o outcome) {
+	if c := m.ends[end{method, o}]; c != nil {
+		c.Inc()
+		return
+	}
+
 	m.requests.WithLabelValues(m.server, method, string(o)).Inc()
 }
 
 func (m *serverMetrics) firstByte(method string, after time.Duration) {
-	m.duration.WithLabelValues(m.server, method).Observe(after.Seconds())
+	o := m.firstBytes[method]
+	if o == nil {
+		o = m.duration.WithLabelValues(m.server, method)
+	}
+
+	o.Observe(after.Seconds())
 }
 
 func (m *serverMetrics) reinit(result string) { m.reinits.WithLabelValues(m.server, result).Inc() }

@@ -19,9 +19,7 @@ func (s *server) plain(w http.ResponseWriter, r *http.Request, forward http.Head
 func (s *server) passThrough(w http.ResponseWriter, r *http.Request, path string) {
 	cfg := s.p.config()
 
-	f := forwarding{upstream: s.conf().Upstream, host: r.Host, scheme: scheme(r), conversationHeaders: cfg.ConversationHeaders}
-
-	forward, err := f.header(r.Header)
+	forward, err := (&address{srv: s}).forward(cfg, r)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, nil, codeInvalid, err.Error())
 		return

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"sync"
@@ -120,7 +121,6 @@ func New(cfg Config, d Deps) (*Proxy, error) {
 	}
 
 	p.peers = newPeers(p, d.Peers)
-	p.running.idle = make(chan struct{})
 	p.current.Store(&routes{})
 
 	if err := p.Update(cfg); err != nil {
@@ -149,6 +149,12 @@ func (p *Proxy) Update(cfg Config) error {
 	}
 
 	old := p.current.Load()
+
+	cfg.ConversationHeaders = slices.Clone(cfg.ConversationHeaders)
+	for i, name := range cfg.ConversationHeaders {
+		cfg.ConversationHeaders[i] = textproto.CanonicalMIMEHeaderKey(name)
+	}
+
 	next := &routes{cfg: cfg, guard: guard, byPath: make(map[string]*server), servers: make(map[string]*server)}
 
 	for _, conf := range cfg.Servers {

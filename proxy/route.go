@@ -106,11 +106,20 @@ func (rt *routes) conversation(p *Proxy, v *address, r *http.Request) {
 		source = conversation.SourceHeader
 
 		for _, name := range rt.cfg.ConversationHeaders {
-			if id, err := conversation.ParseID(r.Header.Get(name)); err == nil {
+			values := r.Header[name]
+			if len(values) == 0 {
+				continue
+			}
+
+			if id, err := conversation.ParseID(values[0]); err == nil {
 				v.conv = id
 				break
 			}
 		}
+	}
+
+	if v.conv == "" && r.Header[headerAgentServer] == nil {
+		return
 	}
 
 	s := conversation.Sighting{ID: v.conv, AgentServer: r.Header.Get(headerAgentServer), Server: v.srv.name, Source: source}

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync"
@@ -95,23 +96,21 @@ func (s *server) send(ctx context.Context, o outgoing) (*http.Response, Trace, e
 		u = *o.url
 	}
 
-	h := o.header.Clone()
-	h.Del(headerSession)
+	h := maps.Clone(o.header) // nobody changes the values
+	delete(h, headerSession)
 
-	if o.session != "" {
-		h.Set(headerSession, o.session)
+	set := func(name, value string) {
+		if value != "" {
+			h[name] = []string{value}
+		}
 	}
 
-	if o.version != "" {
-		h.Set(headerVersion, o.version)
-	}
-
-	if o.accept != "" {
-		h.Set("Accept", o.accept)
-	}
+	set(headerSession, o.session)
+	set(headerVersion, o.version)
+	set("Accept", o.accept)
 
 	if o.json {
-		h.Set("Content-Type", typeJSON)
+		set("Content-Type", typeJSON)
 	}
 
 	req := (&http.Request{

@@ -78,12 +78,7 @@ func (p *Proxy) serveSSEStream(w http.ResponseWriter, r *http.Request, cfg *Conf
 
 	defer func() { srv.metrics.ended(methodStream, out) }()
 
-	f := forwarding{
-		upstream: srv.conf().Upstream, host: r.Host, scheme: scheme(r),
-		conversationHeaders: cfg.ConversationHeaders, registers: to.named,
-	}
-
-	forward, err := f.header(r.Header)
+	forward, err := to.forward(cfg, r)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, nil, codeInvalid, err.Error())
 		return

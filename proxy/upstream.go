@@ -8,7 +8,6 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -197,24 +196,18 @@ func (p *probe) trace() Trace {
 type countedConn struct {
 	net.Conn
 
-	raw   syscall.RawConn // nil where there is none
+	pulse *pulse
 	wrote atomic.Int64
 	stale atomic.Bool
 }
 
 func countConn(c net.Conn) *countedConn {
-	counted := &countedConn{Conn: c}
-
-	if s, ok := c.(syscall.Conn); ok {
-		counted.raw, _ = s.SyscallConn()
-	}
-
-	return counted
+	return &countedConn{Conn: c, pulse: newPulse(c)}
 }
 
 // check looks at the connection before a request goes out on it.
 func (c *countedConn) check(reused bool) {
-	if reused && c.raw != nil && !alive(c.raw) {
+	if reused && !c.pulse.alive() {
 		c.stale.Store(true)
 	}
 }

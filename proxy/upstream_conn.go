@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 )
 
@@ -33,7 +32,7 @@ type poolConn struct {
 	pool   *pool
 	origin origin
 	conn   net.Conn
-	raw    syscall.RawConn // nil where there is none
+	pulse  *pulse
 	r      *bufio.Reader
 	left   int64     // bytes that may still be read: those of a header are bounded
 	used   bool      // it has served a request
@@ -49,12 +48,7 @@ type aside struct {
 }
 
 func newPoolConn(p *pool, o origin, conn net.Conn) *poolConn {
-	c := &poolConn{pool: p, origin: o, conn: conn}
-
-	if s, ok := conn.(syscall.Conn); ok {
-		c.raw, _ = s.SyscallConn()
-	}
-
+	c := &poolConn{pool: p, origin: o, conn: conn, pulse: newPulse(conn)}
 	c.r = bufio.NewReader(c)
 
 	return c
@@ -76,7 +70,7 @@ func (c *poolConn) close() {
 // long, and the backend has neither closed it nor sent anything, which nothing
 // asked it for.
 func (c *poolConn) alive() bool {
-	return time.Since(c.since) < idleTimeout && (c.raw == nil || alive(c.raw))
+	return time.Since(c.since) < idleTimeout && c.pulse.alive()
 }
 
 // Read implements io.Reader for c.r.

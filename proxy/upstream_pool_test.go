@@ -300,7 +300,7 @@ func TestPoolCancelled(t *testing.T) {
 func TestPoolCancelledAtTheEnd(t *testing.T) {
 	t.Parallel()
 
-	url := rawBackend2(t, ok)
+	url := manyConns(t, nil, "ok")
 	p := testPool(t)
 
 	var wg sync.WaitGroup
@@ -339,14 +339,25 @@ func TestPoolCancelledAtTheEnd(t *testing.T) {
 	wg.Wait()
 }
 
-// rawBackend2 answers the requests of many connections at one time.
-func rawBackend2(t *testing.T, answer string) string {
+// manyConns answers the requests of many connections at one time: initialize with a
+// session, everything else with one and the same body.
+func manyConns(t testing.TB, header http.Header, body string) string {
 	t.Helper()
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	var head strings.Builder
+
+	_ = header.Write(&head)
+
+	answer := func(session, body string) string {
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\n%s%sContent-Length: %d\r\n\r\n%s", head.String(), session, len(body), body)
+	}
+	other := answer("", body)
+	first := answer("Mcp-Session-Id: s\r\n", `{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}`)
 
 	var wg sync.WaitGroup
 
@@ -360,7 +371,21 @@ func rawBackend2(t *testing.T, answer string) string {
 			wg.Go(func() {
 				defer func() { _ = c.Close() }()
 
-				say(answer, false)(0, c, bufio.NewReader(c))
+				for r := bufio.NewReader(c); ; {
+					got := request(r)
+					say := other
+
+					switch {
+					case got == "":
+						return
+					case strings.Contains(got, `"initialize"`):
+						say = first
+					}
+
+					if _, err := io.WriteString(c, say); err != nil {
+						return
+					}
+				}
 			})
 		}
 	})
@@ -453,7 +478,7 @@ func TestPoolUnsolicited(t *testing.T) {
 func TestPoolIdle(t *testing.T) {
 	t.Parallel()
 
-	url := rawBackend2(t, ok)
+	url := manyConns(t, nil, "ok")
 	p := newPool()
 
 	if _, _, err := post(t.Context(), t, p, url, "x"); err != nil {
