@@ -151,8 +151,9 @@ func (x *exchange) commentAfter() time.Duration {
 		return never
 	}
 
+	// However often it is tried meanwhile.
 	if x.out.stream {
-		return x.cfg.KeepAlive
+		return max(0, x.cfg.KeepAlive-time.Since(x.out.commented))
 	}
 
 	return max(0, x.cfg.HeldComment-time.Since(x.start))

@@ -33,3 +33,37 @@ func TestKeepAliveWhileAway(t *testing.T) {
 		}
 	})
 }
+
+// TestKeepAliveWhileTried: what is held gets its comments however often it is tried.
+func TestKeepAliveWhileTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &exchange{
+			cfg: &Config{HeldComment: 10 * time.Second, KeepAlive: 5 * time.Second}, start: time.Now(),
+			acceptsStream: true, out: newReply(httptest.NewRecorder(), func() {}),
+		}
+
+		want := func(d time.Duration) {
+			t.Helper()
+
+			if got := x.commentAfter(); got != d {
+				t.Errorf("after %v the next comment is due in %v, want %v", time.Since(x.start), got, d)
+			}
+		}
+
+		want(10 * time.Second)
+		time.Sleep(9 * time.Second)
+		want(time.Second)
+		time.Sleep(time.Second)
+		want(0)
+
+		if err := x.out.comment(""); err != nil {
+			t.Fatal(err)
+		}
+
+		want(5 * time.Second)
+		time.Sleep(3 * time.Second)
+		want(2 * time.Second)
+		time.Sleep(3 * time.Second)
+		want(0)
+	})
+}

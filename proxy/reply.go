@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"strconv"
+	"time"
 )
 
 const (
@@ -21,6 +22,8 @@ type reply struct {
 	begun  bool   // the header is out
 	stream bool   // as an event stream
 	buf    []byte
+
+	commented time.Time // when the last comment was written
 }
 
 func newReply(w http.ResponseWriter, first func()) *reply {
@@ -75,6 +78,7 @@ func (o *reply) raw(b []byte) error {
 // comment writes a comment line, which clients ignore.
 func (o *reply) comment(text string) error {
 	o.buf = appendComment(o.buf[:0], text)
+	o.commented = time.Now()
 
 	return o.raw(o.buf)
 }
