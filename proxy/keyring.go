@@ -11,7 +11,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // KeySize is the smallest key in bytes, and the size of the ones that NewKey
@@ -39,8 +41,14 @@ var ErrNotOurs = errors.New("opening sealed data: it was not sealed here with an
 // Data is sealed with AES-256-GCM and random nonces under a subkey for each
 // purpose, which is sound for 2^32 seals with one key.
 type Keyring struct {
+	set atomic.Pointer[keySet]
+}
+
+// keySet is the keys of a ring at one time. It isn't changed.
+type keySet struct {
 	first *sealKey
 	byID  map[[sealKeyID]byte]*sealKey
+	order []*sealKey
 }
 
 // sealKey is one key and the subkeys that were derived from it so far.
@@ -61,40 +69,77 @@ func NewKey() []byte {
 // NewKeyring returns a keyring. Keys that appear twice count once; a key of
 // fewer than KeySize bytes is an error, and so is having none.
 func NewKeyring(keys ...[]byte) (*Keyring, error) {
-	if len(keys) == 0 {
-		return nil, errors.New("making a keyring: there is no key")
+	set, err := newKeySet(keys, nil)
+	if err != nil {
+		return nil, fmt.Errorf("making a keyring: %w", err)
 	}
 
-	k := &Keyring{byID: make(map[[sealKeyID]byte]*sealKey, len(keys))}
+	k := &Keyring{}
+	k.set.Store(set)
+
+	return k, nil
+}
+
+// Update replaces the keys, and tells whether they are others than before. What
+// was sealed with a key that is no longer there can't be opened any more. After an
+// error, which is like one of NewKeyring, the old ones stay.
+func (k *Keyring) Update(keys ...[]byte) (changed bool, err error) {
+	old := k.set.Load()
+
+	set, err := newKeySet(keys, old)
+	if err != nil {
+		return false, fmt.Errorf("updating a keyring: %w", err)
+	}
+
+	if slices.Equal(set.order, old.order) {
+		return false, nil
+	}
+
+	k.set.Store(set)
+
+	return true, nil
+}
+
+// newKeySet returns a set of keys. Those that were in the old one, which may be
+// nil, are taken from there.
+func newKeySet(keys [][]byte, old *keySet) (*keySet, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("there is no key")
+	}
+
+	s := &keySet{byID: make(map[[sealKeyID]byte]*sealKey, len(keys))}
 
 	for i, key := range keys {
 		if len(key) < KeySize {
-			return nil, fmt.Errorf("making a keyring: key %d has %d bytes, it needs at least %d", i+1, len(key), KeySize)
+			return nil, fmt.Errorf("key %d has %d bytes, it needs at least %d", i+1, len(key), KeySize)
 		}
 
 		id, err := hkdf.Key(sha256.New, key, nil, "mcp-sidecar 1 key id", sealKeyID)
 		if err != nil {
-			return nil, fmt.Errorf("making a keyring: %w", err)
+			return nil, err
 		}
 
 		sk := &sealKey{id: [sealKeyID]byte(id), secret: bytes.Clone(key)}
 
-		if old := k.byID[sk.id]; old != nil {
-			if !bytes.Equal(old.secret, key) {
-				return nil, fmt.Errorf("making a keyring: key %d can't be told from an earlier one, replace it", i+1)
+		if same := s.byID[sk.id]; same != nil {
+			if !bytes.Equal(same.secret, key) {
+				return nil, fmt.Errorf("key %d can't be told from an earlier one, replace it", i+1)
 			}
 
 			continue
 		}
 
-		k.byID[sk.id] = sk
-
-		if k.first == nil {
-			k.first = sk
+		if old != nil && old.byID[sk.id] != nil && bytes.Equal(old.byID[sk.id].secret, key) {
+			sk = old.byID[sk.id]
 		}
+
+		s.byID[sk.id] = sk
+		s.order = append(s.order, sk)
 	}
 
-	return k, nil
+	s.first = s.order[0]
+
+	return s, nil
 }
 
 // ParseKeys reads a key file: one key a line, in hex or base64 (either alphabet,
@@ -169,14 +214,16 @@ func parseKey(line []byte) ([]byte, error) {
 // the same purpose and the same additional data (which may be nil and isn't
 // contained in the result) gives it back. Purposes must be constants.
 func (k *Keyring) Seal(purpose string, plaintext, additional []byte) ([]byte, error) {
-	aead, err := k.first.aead(purpose)
+	first := k.set.Load().first
+
+	aead, err := first.aead(purpose)
 	if err != nil {
 		return nil, fmt.Errorf("sealing: %w", err)
 	}
 
 	out := make([]byte, sealHeader, sealOverhead+len(plaintext))
 	out[0] = sealFormat
-	copy(out[1:], k.first.id[:])
+	copy(out[1:], first.id[:])
 
 	nonce := out[1+sealKeyID : sealHeader]
 	rand.Read(nonce) // never fails
@@ -195,7 +242,7 @@ func (k *Keyring) open(dst []byte, purpose string, sealed, additional []byte) ([
 		return nil, ErrNotOurs
 	}
 
-	key := k.byID[[sealKeyID]byte(sealed[1:1+sealKeyID])]
+	key := k.set.Load().byID[[sealKeyID]byte(sealed[1:1+sealKeyID])]
 	if key == nil {
 		return nil, ErrNotOurs
 	}

@@ -187,3 +187,54 @@ func TestParseKeysRefuses(t *testing.T) {
 		})
 	}
 }
+
+func TestKeyringUpdate(t *testing.T) {
+	t.Parallel()
+
+	one, two := NewKey(), NewKey()
+
+	k, err := NewKeyring(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	seal := func() []byte {
+		t.Helper()
+
+		sealed, err := k.Seal("test", []byte("x"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return sealed
+	}
+	update := func(want bool, keys ...[]byte) {
+		t.Helper()
+
+		if changed, err := k.Update(keys...); err != nil || changed != want {
+			t.Errorf("changed: %v, %v, want %v", changed, err, want)
+		}
+	}
+	opens := func(sealed []byte) bool {
+		_, err := k.Open("test", sealed, nil)
+		return err == nil
+	}
+
+	old := seal()
+	update(false, one)
+	update(true, two, one)
+
+	if fresh := seal(); !opens(old) || !opens(fresh) || bytes.Equal(old[:sealHeader-sealNonce], fresh[:sealHeader-sealNonce]) {
+		t.Error("a new key in front doesn't seal, or the old one doesn't open")
+	}
+
+	if _, err := k.Update(); err == nil || !opens(old) {
+		t.Errorf("no keys: %v", err)
+	}
+
+	update(true, two)
+
+	if opens(old) {
+		t.Error("a key that was taken out still opens")
+	}
+}

@@ -255,12 +255,12 @@ func fixedID(tb testing.TB, k *Keyring) string {
 	c := testClaims(tb, typicalParams)
 	c.sid = [16]byte{1}
 
-	aead, err := k.first.aead(purposeSession)
+	aead, err := k.set.Load().first.aead(purposeSession)
 	if err != nil {
 		tb.Fatal(err)
 	}
 
-	head := append([]byte{sealFormat}, k.first.id[:]...)
+	head := append([]byte{sealFormat}, k.set.Load().first.id[:]...)
 	nonce := make([]byte, sealNonce)
 
 	return base64.RawURLEncoding.EncodeToString(aead.Seal(append(head, nonce...), nonce, c.encode(), nil))

@@ -34,6 +34,8 @@ type appOptions struct {
 	Level  *slog.LevelVar // follows the configuration; optional
 	// Load reads the configuration again. Nil: it can't be reloaded.
 	Load func() (*config.Config, error)
+	// File is the configuration file, "" without one. It is read again when it changes.
+	File string
 }
 
 // app is one running sidecar. Several can live in one process. It is started
@@ -42,6 +44,7 @@ type app struct {
 	log     *slog.Logger
 	level   *slog.LevelVar
 	load    func() (*config.Config, error)
+	file    string // with the configuration
 	build   metrics.Build
 	created time.Time
 
@@ -51,6 +54,7 @@ type app struct {
 
 	running   atomic.Bool // everything is started
 	quiescing atomic.Bool
+	quiesced  atomic.Pointer[time.Time] // since when
 	stopping  atomic.Bool
 
 	mu       sync.Mutex // guards phase and cleanups, and orders start and stop
@@ -63,6 +67,7 @@ type app struct {
 	reg      *prometheus.Registry
 	metrics  *appMetrics
 	feed     *admin.Feed
+	keys     *proxy.Keyring
 	store    conversation.Store
 	stored   *conversation.Metrics // of the store and what is in it
 	registry *conversation.Registry
@@ -88,7 +93,7 @@ const (
 // newApp returns an app that has done nothing yet.
 func newApp(cfg *config.Config, o appOptions) *app {
 	a := &app{
-		log: o.Logger, level: o.Level, load: o.Load, build: metrics.ReadBuild(), created: time.Now(),
+		log: o.Logger, level: o.Level, load: o.Load, file: o.File, build: metrics.ReadBuild(), created: time.Now(),
 		failed: make(chan error, 1), addrs: map[string]net.Addr{}, feed: admin.NewFeed(),
 	}
 	if a.log == nil {
@@ -154,6 +159,16 @@ func (a *app) stop(ctx context.Context, delay time.Duration) error {
 		a.log.Info("stopped")
 	}
 	return err
+}
+
+// drainDelay is how long to serve on when the end comes. Who was told to go
+// elsewhere by quiescing had time since then.
+func (a *app) drainDelay() time.Duration {
+	delay := a.cfg.Load().DrainDelay
+	if since := a.quiesced.Load(); since != nil {
+		delay -= time.Since(*since)
+	}
+	return max(0, delay)
 }
 
 // stopTimeout bounds the whole of stop.

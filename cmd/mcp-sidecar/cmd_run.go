@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 )
@@ -33,21 +32,12 @@ func (r *runCmd) Run(ctx context.Context, con console, o origins) error {
 	level.Set(cfg.LogLevel)
 	a := newApp(cfg, appOptions{
 		Logger: newLogger(con.stderr, cfg.LogFormat, level, con.getenv), Level: level,
-		Load: func() (*config.Config, error) { return r.load(o) },
+		Load: func() (*config.Config, error) { return r.load(o) }, File: r.Config,
 	})
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	return supervise(ctx, a, signals)
-}
-
-// reloadTimeout bounds a reload, since signals wait for it.
-const reloadTimeout = 30 * time.Second
-
-func reload(ctx context.Context, a *app) {
-	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
-	defer cancel()
-	_ = a.Reload(ctx) // it has logged what is wrong
 }
 
 // supervise runs an app until it fails, ctx ends or a signal ends it. A second
@@ -56,7 +46,7 @@ func supervise(ctx context.Context, a *app, signals <-chan os.Signal) error {
 	started := make(chan error, 1)
 	go func() { started <- a.start(ctx) }()
 	var failure error
-	delay := a.cfg.Load().DrainDelay
+	hurry := false
 wait:
 	for {
 		select {
@@ -67,23 +57,25 @@ wait:
 			started = nil
 		case failure = <-a.failed:
 			a.log.Error("failed", "err", failure)
-			delay = 0
+			hurry = true
 			break wait
 		case <-ctx.Done():
 			break wait
 		case s := <-signals:
 			if s == syscall.SIGHUP {
 				if started == nil {
-					reload(ctx, a)
+					_ = a.Reload(ctx) // it has logged what is wrong
 				}
 				continue
 			}
 			a.log.Info("signal received", "signal", s.String())
-			if s == os.Interrupt { // somebody at a terminal waits
-				delay = 0
-			}
+			hurry = s == os.Interrupt // somebody at a terminal waits
 			break wait
 		}
+	}
+	delay := a.drainDelay()
+	if hurry {
+		delay = 0
 	}
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.stopTimeout(delay))
 	defer cancel()

@@ -12,7 +12,6 @@ import (
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation/discovery"
 	"github.com/mcp-sidecar/mcp-sidecar/notify"
-	"github.com/mcp-sidecar/mcp-sidecar/proxy"
 )
 
 // conversations is the registry as traffic and registrations use it: what they
@@ -34,7 +33,7 @@ func (c conversations) Register(ctx context.Context, r conversation.Registration
 }
 
 // makeAgents makes everything that calls agent servers.
-func (a *app) makeAgents(ctx context.Context, cfg *config.Config, keys *proxy.Keyring) error {
+func (a *app) makeAgents(ctx context.Context, cfg *config.Config) error {
 	nc := notify.DefaultConfig()
 	nc.Concurrency = cfg.RefreshConcurrency
 	nm := notify.NewMetrics(a.reg)
@@ -67,7 +66,7 @@ func (a *app) makeAgents(ctx context.Context, cfg *config.Config, keys *proxy.Ke
 		},
 	}
 	if cfg.SessionKeyFile != "" {
-		d.Keep = &agents.Keeper{Blobs: a.store, Sealer: keys, TTL: cfg.RegistrationTTL}
+		d.Keep = &agents.Keeper{Blobs: a.store, Sealer: a.keys, TTL: cfg.RegistrationTTL}
 	}
 	a.agents = agents.New(d)
 	if len(cfg.PublicURL) == 0 && !config.IsLoopback(a.addr("agents")) && discovers(cfg) {

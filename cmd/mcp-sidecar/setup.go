@@ -37,14 +37,13 @@ func (a *app) setUp(ctx context.Context) error {
 	if err := a.openStore(ctx, cfg); err != nil {
 		return err
 	}
-	keys, err := a.sessionKeys(ctx, cfg)
-	if err != nil {
+	if a.keys, err = a.sessionKeys(ctx, cfg); err != nil {
 		return err
 	}
 	if err := a.makeRegistry(ctx, cfg); err != nil {
 		return err
 	}
-	if err := a.make(ctx, cfg, keys); err != nil {
+	if err := a.make(ctx, cfg); err != nil {
 		return err
 	}
 	a.spawn(ctx, "registry", a.registry.Run)
@@ -59,6 +58,9 @@ func (a *app) setUp(ctx context.Context) error {
 	a.spawn(ctx, "health", a.backends.Run)
 	a.spawn(ctx, "notify", a.notifier.Run)
 	a.spawn(ctx, "discovery", a.discoverer.Run)
+	if a.load != nil && len(a.watchedFiles()) > 0 {
+		a.spawn(ctx, "files", a.watchFiles)
+	}
 	a.serveAdmin(ctx, bound)
 	return a.serveAgents(ctx, cfg, bound)
 }
@@ -80,13 +82,9 @@ func (a *app) openStore(ctx context.Context, cfg *config.Config) error {
 // taken from the store, or made.
 func (a *app) sessionKeys(ctx context.Context, cfg *config.Config) (*proxy.Keyring, error) {
 	if cfg.SessionKeyFile != "" {
-		b, err := os.ReadFile(cfg.SessionKeyFile)
+		keys, err := readSessionKeys(cfg.SessionKeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("reading the session keys: %w", err)
-		}
-		keys, err := proxy.ParseKeys(b)
-		if err != nil {
-			return nil, fmt.Errorf("reading the session keys in %s: %w", cfg.SessionKeyFile, err)
+			return nil, err
 		}
 		return proxy.NewKeyring(keys...)
 	}
@@ -99,6 +97,21 @@ func (a *app) sessionKeys(ctx context.Context, cfg *config.Config) (*proxy.Keyri
 		return nil, fmt.Errorf("keeping a session key in the state: %w", err)
 	}
 	return proxy.NewKeyring(key)
+}
+
+func readSessionKeys(file string) ([][]byte, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the session keys: %w", err)
+	}
+	keys, err := proxy.ParseKeys(b)
+	if err != nil {
+		return nil, fmt.Errorf("reading the session keys in %s: %w", file, err)
+	}
+	if _, err := proxy.NewKeyring(keys...); err != nil {
+		return nil, fmt.Errorf("reading the session keys in %s: %w", file, err)
+	}
+	return keys, nil
 }
 
 // makeRegistry makes the registry and lets it read what the store has.
@@ -122,7 +135,7 @@ func (a *app) makeRegistry(ctx context.Context, cfg *config.Config) error {
 }
 
 // make makes the other parts that do the work. None of them begins with it.
-func (a *app) make(ctx context.Context, cfg *config.Config, keys *proxy.Keyring) error {
+func (a *app) make(ctx context.Context, cfg *config.Config) error {
 	a.backends = newBackends(a)
 	first, err := a.backends.plan(cfg.Servers)
 	if err != nil {
@@ -132,7 +145,7 @@ func (a *app) make(ctx context.Context, cfg *config.Config, keys *proxy.Keyring)
 	if a.replicas != nil {
 		peers = a.replicas.store
 	}
-	if err := a.makeAgents(ctx, cfg, keys); err != nil {
+	if err := a.makeAgents(ctx, cfg); err != nil {
 		return err
 	}
 	tokens, err := readTokens(cfg.ListenTokenFile)
@@ -142,7 +155,7 @@ func (a *app) make(ctx context.Context, cfg *config.Config, keys *proxy.Keyring)
 	a.listenTokens.log = a.log
 	a.listenTokens.use(cfg.ListenTokenFile, tokens)
 	a.proxy, err = proxy.New(proxyConfig(cfg, first, a.addr("agents")), proxy.Deps{
-		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: keys, Blobs: a.store, Conversations: a.conversations(),
+		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: a.keys, Blobs: a.store, Conversations: a.conversations(),
 		Peers: peers, Suspect: a.backends.suspect, CheckToken: a.listenTokens.check,
 	})
 	if err != nil {
