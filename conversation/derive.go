@@ -88,7 +88,7 @@ func (r *Registry) state(e *entry, now stamp) State {
 	}
 }
 
-// staleSince derives since when a conversation that needs a refresh does. mu is held.
+// staleSince derives since when a conversation that needs a refresh does, and could have got it. mu is held.
 func (r *Registry) staleSince(e *entry, now time.Time) time.Time {
 	var since int64
 	earliest := func(at int64) {
@@ -112,6 +112,9 @@ func (r *Registry) staleSince(e *entry, now time.Time) time.Time {
 	}
 	if e.woken != 0 && !e.forced {
 		since = max(since, nanos(r.clock.time(e.woken, now)))
+	}
+	if e.resumed != 0 { // before, there was nobody to refresh it
+		since = max(since, nanos(r.clock.time(e.resumed, now)))
 	}
 	return fromNanos(since)
 }

@@ -288,6 +288,19 @@ func TestStaleSince(t *testing.T) {
 		if got, want := h.OldestStale(), h.view("d").StaleSince; !got.Equal(want) {
 			t.Errorf("oldest is %v, want that of the one that isn't parked, %v", got, want)
 		}
+		h.failed(h.view("c"), conversation.ConditionFailed, time.Hour)
+		resumed := time.Now()
+		time.Sleep(time.Minute)
+		h.failed(h.view("c"), conversation.ConditionFailed, time.Hour)
+		if v := h.view("c"); !v.StaleSince.Equal(resumed) {
+			t.Errorf("stale since %v, want %v: it was parked before", v.StaleSince, resumed)
+		}
+		h.refreshed(h.view("c"), conversation.HowAcknowledged)
+		first = time.Now()
+		h.settle("tools", "A")
+		if v := h.view("c"); !v.StaleSince.Equal(first) {
+			t.Errorf("stale anew since %v, want %v", v.StaleSince, first)
+		}
 	})
 }
 

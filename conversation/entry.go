@@ -18,6 +18,7 @@ type entry struct {
 	created, registered, forcedAt int64 // see nanos
 	renewed, active, next         stamp
 	woken                         stamp // since when it is active after it was unknown or dormant, until that is dealt with
+	resumed                       stamp // since when it isn't parked any more, until that is dealt with
 	renewedSaved, activeSaved     stamp // as the store has them
 	ttl                           time.Duration
 

@@ -124,10 +124,13 @@ func (r *Registry) replace(e *entry, c Conversation, dirty bool) {
 	if !known {
 		e = new(entry)
 	}
+	if e.condition == ConditionParked && c.Condition != ConditionParked {
+		e.resumed = r.clock.stamp(r.clock.now())
+	}
 	r.set(e, c)
 	e.version++
 	if !r.needs(e) {
-		e.woken = 0
+		e.woken, e.resumed = 0, 0
 	}
 	if known {
 		r.reindex(e)

@@ -380,6 +380,26 @@ func (h *harness) failures(agentServer string, r Reason) float64 {
 	return testutil.ToFloat64(h.metrics.failed.WithLabelValues(agentServer, string(r)))
 }
 
+// converging returns the sum of all times of convergence, in seconds.
+func (h *harness) converging() float64 {
+	h.t.Helper()
+	families, err := h.gatherer.Gather()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != "mcp_sidecar_refresh_convergence_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			sum += m.GetHistogram().GetSampleSum()
+		}
+	}
+
+	return sum
+}
+
 func (h *harness) eventTypes() []EventType {
 	h.mu.Lock()
 	defer h.mu.Unlock()

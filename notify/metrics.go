@@ -88,7 +88,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		requestDuration: histograms("refresh_request_duration_seconds",
 			"Time one request to an agent server took, with its answer."),
 		convergence: histograms("refresh_convergence_seconds",
-			"Time from a new generation to a conversation that has it."),
+			"Time from a new generation to a conversation that has it, but for those that were parked."),
 		inFlight: gauges("refreshes_in_flight",
 			"Refreshes that are running."),
 		lastSuccess: gauges("refresh_last_success_timestamp_seconds",

@@ -364,6 +364,9 @@ func TestParkedUntilASignOfLife(t *testing.T) {
 		if v := h.get(id); v.State != conversation.StateCurrent {
 			t.Errorf("state is %s after a sign of life", v.State)
 		}
+		if s := h.converging(); s > 20 {
+			t.Errorf("%v seconds of convergence were noted, with the time in which it was parked", s)
+		}
 	})
 }
 
@@ -377,6 +380,12 @@ func TestPausedSandboxIsParkedAtOnce(t *testing.T) {
 		after(time.Minute)
 		if v := h.get(id); v.State != conversation.StateParked || h.clients["a"].count() != 1 {
 			t.Errorf("state is %s after %d calls", v.State, h.clients["a"].count())
+		}
+
+		h.clients["a"].set(ok)
+		after(2 * h.cfg.ParkInterval)
+		if v := h.get(id); v.State != conversation.StateCurrent || h.converging() != 0 {
+			t.Errorf("state is %s, and %v seconds of convergence were noted", v.State, h.converging())
 		}
 	})
 }

@@ -271,7 +271,8 @@ func (a *attempt) succeeded(applied map[string]conversation.Applied) {
 	a.r.metrics.refreshes.WithLabelValues(a.label, string(ResultSuccess)).Inc()
 	a.r.metrics.applied.WithLabelValues(a.label, string(how)).Inc()
 	a.r.metrics.lastSuccess.WithLabelValues(a.label).Set(float64(now.UnixNano()) / 1e9)
-	if !a.view.StaleSince.IsZero() {
+	// How long an agent server was away, or a sandbox paused, says nothing about refreshes.
+	if !a.view.StaleSince.IsZero() && a.view.Condition != conversation.ConditionParked {
 		a.r.metrics.convergence.WithLabelValues(a.label).Observe(max(now.Sub(a.view.StaleSince).Seconds(), 0))
 	}
 	log := a.r.log.Debug
