@@ -26,7 +26,7 @@ type Options struct {
 	URL string
 	// PasswordFile has the password, and is read for every connection; "" is none.
 	PasswordFile string
-	// CAFile has the PEM certificates to trust instead of the system's.
+	// CAFile has the PEM certificates to trust instead of the system's. It is read for every connection.
 	CAFile string
 	// Prefix begins the names of all keys and of the channel, so that several groups can share one server.
 	Prefix string
@@ -102,9 +102,7 @@ func (o Options) client() (*redis.UniversalOptions, error) {
 		return nil, errors.New("a cluster has only database 0")
 	}
 	if u.Scheme == "rediss" {
-		if c.TLSConfig, err = o.tls(u.Hostname()); err != nil {
-			return nil, err
-		}
+		c.Dialer = o.dialTLS
 	} else if o.CAFile != "" {
 		return nil, errors.New("a CA file is for a URL that begins with rediss://")
 	}
@@ -127,8 +125,18 @@ func withPort(host string) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), "6379")
 }
 
-func (o Options) tls(host string) (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
+// dialTLS connects to one node. The certificates that are trusted may have been replaced since the last time.
+func (o Options) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	t, err := o.tls()
+	if err != nil {
+		return nil, err
+	}
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: o.Timeout}, Config: t}
+	return d.DialContext(ctx, network, addr)
+}
+
+func (o Options) tls() (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CAFile == "" {
 		return t, nil
 	}

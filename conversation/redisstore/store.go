@@ -57,8 +57,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("opening the Redis store: %w", err)
 	}
 	c, err := o.client()
+	if err == nil {
+		_, err = o.tls()
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("opening the Redis store: %w", err)
 	}
 	redis.SetLogger(&logging.VoidLogger{}) // it writes to standard error what we return or log ourselves
 	s := &Store{

@@ -1,7 +1,14 @@
 package redisstore
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
+	"github.com/mcp-sidecar/mcp-sidecar/e2e/proc"
 )
 
 // TestGroupsAreSeparate: two groups on one server see nothing of each other.
@@ -443,7 +451,7 @@ func TestOptions(t *testing.T) {
 		{url: "redis://h/1?cluster=true", want: "only database 0"},
 		{url: "redis://h?timeout=1s", want: "unknown parameter"},
 		{url: "redis://h", ca: "x", want: "rediss://"},
-		{url: "rediss://h", ca: "/does/not/exist", want: "reading the CA file"},
+		{url: "rediss://h", ca: "/read/when/used"},
 		{url: "redis://h", prefix: "a{b}", want: "prefix"},
 	} {
 		o := DefaultOptions()
@@ -454,6 +462,67 @@ func TestOptions(t *testing.T) {
 		err := o.Validate()
 		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "p4ss")) {
 			t.Errorf("%s: %v, want %q", tt.url, err, tt.want)
+		}
+	}
+}
+
+// TestTLS: the server's certificate is checked, and the CA that is trusted can be replaced.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca, cert, key := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "cert.crt"), filepath.Join(dir, "key.pem")
+	writeCertificate(t, cert, key)
+	addr := proc.ReserveAddr(t)
+	_, port, _ := strings.Cut(addr, ":")
+	proc.Start(t, proc.Need(t, "redis-server"), "--port", "0", "--tls-port", port, "--bind", "127.0.0.1", "--save", "", "--dir", dir,
+		"--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
+	proc.WaitListening(t, addr)
+
+	o := DefaultOptions()
+	o.URL, o.CAFile = "rediss://"+addr, ca
+	if _, err := Open(t.Context(), o); err == nil {
+		t.Error("Open without the CA file succeeded")
+	}
+	writeCertificate(t, ca, filepath.Join(dir, "other.pem"))
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Get(t.Context(), "a"); !errors.Is(err, conversation.ErrUnavailable) {
+		t.Errorf("Get from a server with another certificate: %v", err)
+	}
+	b, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(ca, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new CA to be trusted", func() bool { _, err := s.Get(t.Context(), "a"); return errors.Is(err, conversation.ErrNotFound) })
+}
+
+func writeCertificate(t *testing.T, certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -96,7 +96,11 @@ func TestSidecarAcceptsConfiguration(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			p := proc.Start(t, sidecar, "check", "--config", file)
+			key := filepath.Join(root, "session.key") // the container has it, whatever the values are
+			if err := os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := proc.Start(t, sidecar, "check", "--config", file, "--session-key-file", key)
 			if code := p.Wait(); code != 0 {
 				t.Errorf("exit code %d\n%s\n%s", code, p.Output(), text)
 			}

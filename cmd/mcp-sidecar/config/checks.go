@@ -24,6 +24,7 @@ func (c *Config) checkFiles(r *report) {
 		{"probeHeadersFile", c.ProbeHeadersFile},
 		{"agentApiKeyFile", c.AgentAPIKeyFile},
 		{"redisPasswordFile", c.RedisPasswordFile},
+		{"redisCaFile", c.RedisCAFile},
 	}
 	for i, s := range c.Servers {
 		if key := fmt.Sprintf("servers[%d].probe.headersFile", i); r.isSet(key) {
