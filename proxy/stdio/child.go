@@ -205,6 +205,10 @@ func (p *process) begin(o outgoing) bool {
 
 	pd.written = true
 
+	if o.x != nil {
+		o.x.begun++
+	}
+
 	return true
 }
 
@@ -214,8 +218,12 @@ func (p *process) broken(wire int64, some bool) {
 	p.mu.Lock()
 	p.closed = true
 
-	if pd := p.pending[wire]; pd != nil {
-		pd.written = some
+	if pd := p.pending[wire]; pd != nil && !some {
+		pd.written = false
+
+		if pd.x != nil {
+			pd.x.begun--
+		}
 	}
 	p.mu.Unlock()
 

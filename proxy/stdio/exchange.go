@@ -24,6 +24,8 @@ type exchange struct {
 	decided bool     // settled is closed
 	err     error    // instead of an HTTP response
 	gone    bool     // the client left
+
+	begun int // lines of it that the process may have read; guarded by the process's lock
 }
 
 func newExchange(h http.Header, requests int, modern bool, limit int) *exchange {

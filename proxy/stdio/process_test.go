@@ -76,6 +76,39 @@ func TestDeathInAnswer(t *testing.T) {
 	}
 }
 
+// TestDeathInBatch: a batch of which the process has answered a part isn't sent to another one.
+func TestDeathInBatch(t *testing.T) {
+	f := start(t, testConfig(t, "plain"))
+	s := f.open()
+	p := f.session(s).proc
+	never := filepath.Join(t.TempDir(), "never")
+	// The process stops reading, the next line fills the pipe, and the last one stays here.
+	batch := "[" + strings.Join([]string{
+		toolCall("1", "pid"),
+		`{"jsonrpc":"2.0","method":"x","params":{"name":"block","arguments":{"file":` + quoted(never) + `}}}`,
+		`{"jsonrpc":"2.0","method":"x","params":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`,
+		toolCall("2", "pid"),
+	}, ",") + "]"
+	failed := make(chan error, 1)
+
+	go func() { failed <- f.failing(t.Context(), s, batch) }()
+
+	eventually(t, "the first call is answered", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+
+		return p.next == 3 && len(p.pending) == 1 // with initialize
+	})
+
+	if err := syscall.Kill(p.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := <-failed; !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	cfg := testConfig(t, "exit")
 	cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour

@@ -264,7 +264,8 @@ func (p *process) fail() {
 			continue
 		}
 
-		began[pd.x] = began[pd.x] || pd.written
+		// What was answered, or cancelled, of a batch has begun too.
+		began[pd.x] = pd.x.begun > 0
 	}
 
 	for x, some := range began {
