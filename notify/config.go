@@ -27,6 +27,9 @@ type AgentServer struct {
 	// CAFile has the PEM certificates to trust instead of the system's. It is read
 	// for every connection.
 	CAFile string
+	// CertFile and KeyFile have the PEM certificate, and its key, that the sidecar
+	// shows if the agent server asks for one. They are read for every connection.
+	CertFile, KeyFile string
 	// Concurrency is how many of its conversations are refreshed at once.
 	Concurrency int
 	// RefreshPath is the path of the refresh action under URL, with {id} in the
@@ -127,7 +130,7 @@ func DefaultConfig() Config {
 		ReadyInterval:   500 * time.Millisecond,
 		ClaimInterval:   time.Second,
 		ResyncInterval:  30 * time.Second,
-		ShutdownTimeout: 5 * time.Second,
+		ShutdownTimeout: 3 * time.Second,
 	}
 }
 

@@ -74,7 +74,9 @@ type app struct {
 	replicas *replicas // nil when this is the only one
 	proxy    *proxy.Proxy
 	notifier *notify.Reconciler
-	backends *backends
+	// endRefreshes begins no more refreshes and ends the notifier, which waits a moment for those that run.
+	endRefreshes context.CancelFunc
+	backends     *backends
 
 	listenTokens listenTokens
 
@@ -146,6 +148,7 @@ func (a *app) stop(ctx context.Context, delay time.Duration) error {
 	a.stopping.Store(true)
 	a.replicas.setReady(false)
 	a.backends.quiesce() // what ends from now on is no swap
+	a.endRefreshes()     // now, so that the wait for those that hang adds nothing to the drain
 	if delay > 0 {
 		t := time.NewTimer(delay)
 		defer t.Stop()
@@ -184,8 +187,9 @@ func (a *app) addr(name string) string {
 	return ""
 }
 
-// spawn runs something until the app stops. If it ends before, the app fails.
-func (a *app) spawn(ctx context.Context, name string, run func(context.Context) error) {
+// spawn runs something until the app stops. If it ends before, the app fails. The returned function ends it sooner, once
+// the app is stopping.
+func (a *app) spawn(ctx context.Context, name string, run func(context.Context) error) (end context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -211,6 +215,7 @@ func (a *app) spawn(ctx context.Context, name string, run func(context.Context) 
 			return context.Cause(stopCtx)
 		}
 	})
+	return cancel
 }
 
 // live tells the liveness probe whether the process does its work. What it waits

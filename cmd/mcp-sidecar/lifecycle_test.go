@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation/boltstore"
 )
@@ -104,6 +106,38 @@ func TestLeaving(t *testing.T) {
 	if got := connection(2); got != "" { // the header has no place in HTTP/2
 		t.Errorf("over HTTP/2: %q", got)
 	}
+}
+
+// TestStopEndsRefreshes has an agent server that never answers: its calls end while the sidecar still serves, not after.
+func TestStopEndsRefreshes(t *testing.T) {
+	asked, ended := make(chan struct{}, 100), make(chan struct{}, 100)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			asked <- struct{}{}
+			<-r.Context().Done()
+			ended <- struct{}{}
+		}
+	}))
+	defer srv.Close()
+	cfg := testConfig(t, startBackend(t, "add").url(), func(c *config.Config) { c.AgentServer = []string{srv.URL} })
+	a := testApp(t, cfg)
+	c := adminClient(t, a)
+	if _, err := c.Register(t.Context(), "one", admin.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Refresh(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- a.stop(ctx, time.Hour) }()
+	<-ended
+	if status, body := get(t, "http://"+a.addr("ops")+"/livez"); status != http.StatusOK {
+		t.Errorf("/livez: %d %s", status, body)
+	}
+	cancel()
+	<-stopped
 }
 
 func TestFailedStartIsUndone(t *testing.T) {

@@ -56,7 +56,7 @@ func (a *app) setUp(ctx context.Context) error {
 	}
 	a.spawn(ctx, "proxy", a.proxy.Run)
 	a.spawn(ctx, "health", a.backends.Run)
-	a.spawn(ctx, "notify", a.notifier.Run)
+	a.endRefreshes = a.spawn(ctx, "notify", a.notifier.Run)
 	a.spawn(ctx, "discovery", a.discoverer.Run)
 	if a.load != nil && len(a.watchedFiles()) > 0 {
 		a.spawn(ctx, "files", a.watchFiles)
