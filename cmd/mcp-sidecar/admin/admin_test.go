@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -224,7 +226,10 @@ func TestToken(t *testing.T) {
 func TestRegisterListener(t *testing.T) {
 	f := newFake()
 	tokens := map[string]string{"default": "d", "other": "o", "none": ""}
-	h := NewRegister(RegisterDeps{Conversations: f, Tokens: func() map[string]string { return tokens }})
+	var log bytes.Buffer
+	h := NewRegister(RegisterDeps{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), Conversations: f, Tokens: func() map[string]string { return tokens },
+	})
 	as := func(token, method, id, body string) int {
 		return send(h, method, "/v1/conversations/"+id, body, "Authorization", "Bearer "+token).Code
 	}
@@ -255,5 +260,8 @@ func TestRegisterListener(t *testing.T) {
 	tokens["other"] = "d"
 	if got := as("d", "PUT", "x", ""); got != 403 {
 		t.Errorf("a token of two agent servers: %d", got)
+	}
+	if text := log.String(); strings.Count(text, "refused") != 1 || !strings.Contains(text, "see registerTokenFile") {
+		t.Errorf("the log should tell once of refused tokens:\n%s", text)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation/discovery"
@@ -30,6 +32,8 @@ type registerAPI struct {
 	tokens  func() map[string]string
 	named   func(by, named, key string) (conversation.Instance, error)
 	matcher func() *discovery.Matcher
+
+	warnedAt atomic.Int64 // see refused
 }
 
 // NewRegister returns the handler of the registration listener.
@@ -62,13 +66,24 @@ func (a *registerAPI) authenticate(next http.Handler) http.Handler {
 		}
 		switch len(names) {
 		case 0:
+			a.refused("the token is no agent server's: see registerTokenFile")
 			refuseUnauthorized(w, "send the agent server's registration token as Authorization: Bearer TOKEN")
 		case 1:
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), agentKey{}, names[0])))
 		default:
+			a.refused("several agent servers have the same token in registerTokenFile: give each its own")
 			forbidden.with("several agent servers have this token: give each its own").write(w)
 		}
 	})
+}
+
+// refused logs, now and then, why webhooks and registrations are refused: what sends them rarely tells anybody.
+func (a *registerAPI) refused(reason string) {
+	now, last := time.Now().UnixNano(), a.warnedAt.Load()
+	if now-last < int64(time.Minute) || !a.warnedAt.CompareAndSwap(last, now) {
+		return
+	}
+	a.logger.Warn("webhook or registration refused; such warnings come once a minute at most", "reason", reason)
 }
 
 func agentOf(r *http.Request) string {
