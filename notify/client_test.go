@@ -1,11 +1,19 @@
 package notify
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -534,6 +542,67 @@ func TestCAFileIsReadAgain(t *testing.T) {
 	if err := c.refresh(t.Context(), call{id: testID}); ReasonOf(err) != ReasonTLS {
 		t.Errorf("untrusted: got %q: %v", ReasonOf(err), err)
 	}
+}
+
+// TestClientCertificate: it is shown, and read again for each connection.
+func TestClientCertificate(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	srv.Config.SetKeepAlivesEnabled(false)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	var known atomic.Pointer[[]byte]
+	srv.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
+		if want := known.Load(); want == nil || !bytes.Equal(raw[0], *want) {
+			return errors.New("who is this?")
+		}
+
+		return nil
+	}}
+	srv.StartTLS()
+	defer srv.Close()
+	dir := t.TempDir()
+	ca, cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	write := func(file, kind string, der []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(ca, "CERTIFICATE", srv.Certificate().Raw)
+	pair := func(isKnown bool) {
+		t.Helper()
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kd, err := x509.MarshalPKCS8PrivateKey(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isKnown {
+			known.Store(&der)
+		}
+		write(cert, "CERTIFICATE", der)
+		write(key, "PRIVATE KEY", kd)
+	}
+	c := newTestClient(t, srv.URL, func(s *AgentServer) { s.CAFile, s.CertFile, s.KeyFile = ca, cert, key })
+	ask := func(want Reason) {
+		t.Helper()
+		if err := c.refresh(t.Context(), call{id: testID}); ReasonOf(err) != want {
+			t.Errorf("got %q: %v, want %q", ReasonOf(err), err, want)
+		}
+	}
+	ask(ReasonTLS) // no files yet
+	pair(true)
+	ask("")
+	pair(false)
+	ask(ReasonTLS)
+	pair(true)
+	ask("")
 }
 
 func TestCheckAddress(t *testing.T) {

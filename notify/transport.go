@@ -61,6 +61,13 @@ func newTransport(s AgentServer, m *clientMetrics) *transport {
 			}
 			cfg.RootCAs = pool
 		}
+		if s.CertFile != "" {
+			pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("%w: the client certificate: %w", errTLSFile, err)
+			}
+			cfg.Certificates = []tls.Certificate{pair}
+		}
 		ctx, cancel := context.WithTimeout(ctx, tlsTimeout)
 		defer cancel()
 
@@ -70,18 +77,18 @@ func newTransport(s AgentServer, m *clientMetrics) *transport {
 	return &transport{base: base, server: s, metrics: m}
 }
 
-// errCA marks what is wrong with a CA file.
-var errCA = errors.New("unusable CA file")
+// errTLSFile marks what is wrong with a CA file or a client certificate.
+var errTLSFile = errors.New("unusable file for TLS")
 
 // readCA is called for every new TLS connection, so that the file can be rotated.
 func readCA(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errCA, err)
+		return nil, fmt.Errorf("%w: %w", errTLSFile, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%w: %s holds no PEM certificate", errCA, file)
+		return nil, fmt.Errorf("%w: %s holds no PEM certificate", errTLSFile, file)
 	}
 
 	return pool, nil
@@ -208,7 +215,10 @@ func transportReason(ctx context.Context, err error) Reason {
 	if errors.Is(err, ErrForbiddenAddress) {
 		return ReasonForbiddenAddress
 	}
-	if errors.Is(err, errCA) {
+	if errors.Is(err, errTLSFile) {
+		return ReasonTLS
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" { // it doesn't like our certificate, say
 		return ReasonTLS
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {

@@ -55,16 +55,18 @@ type backend struct {
 
 // process is what a stdio backend runs.
 type process struct {
-	command []string
-	shared  bool
-	watch   []string
+	command     []string
+	directory   string
+	environment map[string]string
+	shared      bool
+	watch       []string
 }
 
 func processOf(s config.Server) process {
 	if s.Transport != config.TransportStdio {
 		return process{}
 	}
-	return process{command: s.Command, shared: s.Shared, watch: s.Watch}
+	return process{command: s.Command, directory: s.Directory, environment: s.Environment, shared: s.Shared, watch: s.Watch}
 }
 
 // run runs the checker until ctx ends, and for as long the processes of a stdio

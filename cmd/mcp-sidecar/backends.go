@@ -85,7 +85,7 @@ func (bs *backends) newBackend(s config.Server) (*backend, error) {
 	deps := health.Deps{Logger: bs.log, Metrics: bs.metrics, Notify: b.onEvent}
 	if s.Transport == config.TransportStdio {
 		sc := stdio.DefaultConfig()
-		sc.Command, sc.Shared, sc.Watch, sc.Version = s.Command, s.Shared, s.Watch, bs.version
+		sc.Command, sc.Dir, sc.Env, sc.Shared, sc.Watch, sc.Version = s.Command, s.Directory, s.Environment, s.Shared, s.Watch, bs.version
 		var err error
 		b.bridge, err = stdio.New(sc, stdio.Deps{
 			Logger: bs.log.With("server", s.Name),

@@ -14,7 +14,6 @@ import (
 func TestStdioBackend(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tools")
 	writeFile(t, file, "add old")
-	t.Setenv(stdioTools, file)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -25,6 +24,7 @@ func TestStdioBackend(t *testing.T) {
 		s := cfg.Server("default")
 		s.Upstream, s.Transport = nil, config.TransportStdio
 		s.Command, s.Shared, s.Watch = []string{exe, "stdio-backend"}, shared, []string{file}
+		s.Directory, s.Environment = filepath.Dir(file), map[string]string{stdioTools: filepath.Base(file)}
 		a := newApp(cfg, appOptions{})
 		if err := a.start(t.Context()); err != nil {
 			t.Fatal(err)

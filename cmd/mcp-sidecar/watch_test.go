@@ -131,12 +131,13 @@ func TestFileIsFollowed(t *testing.T) {
 	t.Run("as Kubernetes does", func(t *testing.T) {
 		mount := func(w *watched, text string) {
 			dir := filepath.Dir(w.file)
-			data, err := os.MkdirTemp(dir, "..2026_")
+			old, _ := os.Readlink(filepath.Join(dir, "..data"))
+			data := filepath.Join(dir, "..2026"+old)
+			err := os.Mkdir(data, 0o700)
 			if err != nil {
 				t.Fatal(err)
 			}
 			writeFile(t, filepath.Join(data, "f.yaml"), text)
-			old, _ := os.Readlink(filepath.Join(dir, "..data"))
 			if err := os.Symlink(filepath.Base(data), filepath.Join(dir, "..data_tmp")); err != nil {
 				t.Fatal(err)
 			}

@@ -234,6 +234,7 @@ func Callable(entry config.AgentServer, at string, readKey func(file string) fun
 	}
 	s := notify.DefaultAgentServer(conversation.Instance{AgentServer: entry.Name, URL: at}.Name(), u)
 	s.Label, s.CAFile, s.Concurrency = entry.Name, entry.CAFile, entry.Concurrency
+	s.CertFile, s.KeyFile = entry.CertFile, entry.KeyFile
 	if entry.APIKeyFile != "" {
 		s.APIKey = readKey(entry.APIKeyFile)
 	}

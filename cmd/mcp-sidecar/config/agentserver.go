@@ -40,6 +40,11 @@ func (c *Config) validateAgentServers(r *report) {
 		}
 		names[a.Name] = true
 		c.validateAgentURL(r, key+".url", a.URL)
+		if (a.CertFile == "") != (a.KeyFile == "") {
+			r.add(key+".certFile", "a client certificate needs both certFile and keyFile")
+		} else if a.CertFile != "" && !strings.HasPrefix(a.URL, "https://") {
+			r.add(key+".certFile", "a client certificate is for a url with https://")
+		}
 		atLeast(r, key+".concurrency", a.Concurrency, 1)
 		notNegative(r, key+".idleAfter", a.IdleAfter)
 		if p := a.RefreshPath; p != "" && (!strings.HasPrefix(p, "/") || strings.Count(p, "{id}") != 1) {

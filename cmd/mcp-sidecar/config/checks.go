@@ -31,12 +31,21 @@ func (c *Config) checkFiles(r *report) {
 			files = append(files, [2]string{key, s.Probe.HeadersFile})
 		}
 	}
+	for i, s := range c.Servers {
+		if s.Directory == "" {
+			continue
+		}
+		if info, err := os.Stat(s.Directory); err != nil || !info.IsDir() {
+			r.add(fmt.Sprintf("servers[%d].directory", i), "%s is no directory", s.Directory)
+		}
+	}
 	for i, a := range c.AgentServers {
 		key := fmt.Sprintf("agentServers[%d].", i)
 		if a.APIKeyFile != c.AgentAPIKeyFile {
 			files = append(files, [2]string{key + "apiKeyFile", a.APIKeyFile})
 		}
-		files = append(files, [2]string{key + "registerTokenFile", a.RegisterTokenFile}, [2]string{key + "caFile", a.CAFile})
+		files = append(files, [2]string{key + "registerTokenFile", a.RegisterTokenFile}, [2]string{key + "caFile", a.CAFile},
+			[2]string{key + "certFile", a.CertFile}, [2]string{key + "keyFile", a.KeyFile})
 	}
 	for _, f := range files {
 		if f[1] == "" {

@@ -87,19 +87,22 @@ type Config struct {
 
 // Server is one backend MCP server behind one path of the sidecar.
 type Server struct {
-	Name      string        `yaml:"name"`
-	Path      string        `yaml:"path"`
-	Upstream  *url.URL      `yaml:"upstream"`
-	Transport string        `yaml:"transport"`
-	Command   []string      `yaml:"command"`
-	Shared    bool          `yaml:"shared"` // one process of Command for all sessions
-	Health    string        `yaml:"health"`
-	Probe     Probe         `yaml:"probe"`
-	Identity  Identity      `yaml:"identity"`
-	Hold      time.Duration `yaml:"hold"`
-	HoldCall  time.Duration `yaml:"holdCall"`
-	Settle    time.Duration `yaml:"settle"`
-	Watch     []string      `yaml:"watch,path"`
+	Name      string   `yaml:"name"`
+	Path      string   `yaml:"path"`
+	Upstream  *url.URL `yaml:"upstream"`
+	Transport string   `yaml:"transport"`
+	Command   []string `yaml:"command"`
+	Shared    bool     `yaml:"shared"` // one process of Command for all sessions
+	Directory string   `yaml:"directory,path"`
+	// Environment is added to the sidecar's own for Command.
+	Environment map[string]string `yaml:"environment"`
+	Health      string            `yaml:"health"`
+	Probe       Probe             `yaml:"probe"`
+	Identity    Identity          `yaml:"identity"`
+	Hold        time.Duration     `yaml:"hold"`
+	HoldCall    time.Duration     `yaml:"holdCall"`
+	Settle      time.Duration     `yaml:"settle"`
+	Watch       []string          `yaml:"watch,path"`
 
 	ShrinkGrace  time.Duration `yaml:"shrinkGrace"`
 	EmptyGrace   time.Duration `yaml:"emptyGrace"`
@@ -134,6 +137,8 @@ type AgentServer struct {
 	APIKeyFile        string `yaml:"apiKeyFile,path"`
 	RegisterTokenFile string `yaml:"registerTokenFile,path"`
 	CAFile            string `yaml:"caFile,path"`
+	CertFile          string `yaml:"certFile,path"` // what the sidecar shows, with KeyFile
+	KeyFile           string `yaml:"keyFile,path"`
 	Discover          bool   `yaml:"discover"`
 	Concurrency       int    `yaml:"concurrency"`
 	RefreshPath       string `yaml:"refreshPath"`

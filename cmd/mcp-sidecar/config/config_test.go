@@ -112,6 +112,24 @@ func TestProblems(t *testing.T) {
 			`f.yaml:3:4: servers[1].command: a stdio server needs the command that starts it`,
 			`f.yaml:4:53: servers[2].command: only a server with transport stdio has a command`,
 		}},
+		{"environments", `servers:
+- {name: a, upstream: "http://h/a", directory: /, environment: {X: y}}
+- {name: b, path: /b, command: [x], environment: {"A=B": z, N: 1, N: "2"}}
+- {name: c, path: /c2, command: [x], environment: [X]}
+`, []string{
+			`f.yaml:2:51: servers[0].environment: only a server with transport stdio has a directory and an environment`,
+			`f.yaml:3:37: servers[1].environment: "A=B" can't be the name of a variable`,
+			`f.yaml:3:64: servers[1].environment.N: want a text, got a number: put it in quotes`,
+			`f.yaml:3:67: servers[1].environment.N: the key is there twice: remove one`,
+			`f.yaml:4:51: servers[2].environment: want names and values, got a list`,
+		}},
+		{"half a client certificate, and one for http", ok + `agentServers:
+- {name: a, url: "https://h:8000", certFile: c}
+- {name: b, url: "http://h:8001", certFile: c, keyFile: k}
+`, []string{
+			`f.yaml:3:36: agentServers[0].certFile: a client certificate needs both certFile and keyFile`,
+			`f.yaml:4:35: agentServers[1].certFile: a client certificate is for a url with https://`,
+		}},
 		{"agent servers", ok + `agentServers:
 - {name: a, url: "http://h:8000"}
 - {name: a, url: "ftp://h"}

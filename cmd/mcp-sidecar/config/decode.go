@@ -104,6 +104,10 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string, isPath bool) {
 		d.mapping(n, at, v, path)
 		return
 	}
+	if v.Kind() == reflect.Map {
+		d.texts(n, at, v, path)
+		return
+	}
 	if v.Kind() == reflect.Slice {
 		d.list(n, at, v, path, isPath)
 		return
@@ -191,6 +195,28 @@ func (d *decoder) list(n ast.Node, at *token.Token, v reflect.Value, path string
 			v.Index(i).Set(entry)
 		}
 		d.value(item, v.Index(i), full, isPath)
+	}
+}
+
+// texts decodes names and their texts.
+func (d *decoder) texts(n ast.Node, at *token.Token, v reflect.Value, path string) {
+	all, ok := mappingEntries(n)
+	if !ok {
+		d.report.addAt(at, path, "want names and values, got %s", nodeKind(n))
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, e := range all {
+		at := e.Key.GetToken()
+		full := join(path, at.Value)
+		d.report.place(full, at)
+		if v.MapIndex(reflect.ValueOf(at.Value)).IsValid() {
+			d.report.addAt(at, full, "the key is there twice: remove one")
+			continue
+		}
+		text := reflect.New(v.Type().Elem()).Elem()
+		d.value(e.Value, text, full, false)
+		v.SetMapIndex(reflect.ValueOf(at.Value), text)
 	}
 }
 

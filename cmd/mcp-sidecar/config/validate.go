@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"regexp"
@@ -166,6 +167,14 @@ func (c *Config) validateServer(r *report, key string, s *Server) {
 		r.missing(key+".upstream", "needs the URL of the backend, such as http://127.0.0.1:9000/mcp")
 	case !stdio:
 		httpURL(r, key+".upstream", s.Upstream)
+	}
+	if !stdio && (s.Directory != "" || len(s.Environment) > 0) {
+		r.add(key+".environment", "only a server with transport stdio has a directory and an environment")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Environment)) {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			r.add(key+".environment", "%q can't be the name of a variable", clip(name))
+		}
 	}
 	if len(s.Command) > 0 && s.Command[0] == "" {
 		r.add(key+".command", "the command is empty")
