@@ -55,6 +55,10 @@ bench: ## Measure the sidecar next to ReverseProxy and nginx (BENCH=-short for a
 microbench: ## Run the benchmarks of the packages BENCH_COUNT times (compare two runs with benchstat)
 	go test -run '^$$' -bench . -benchmem -count=$(BENCH_COUNT) $(PKG)
 
+.PHONY: bench-100k
+bench-100k: ## Measure start, swap and upkeep with 100,000 conversations, in a file and on Redis (redis-server)
+	go test -run '^$$' -bench 100k -benchtime 3x -benchmem -count=$(BENCH_COUNT) ./conversation ./conversation/redisstore
+
 .PHONY: cover
 cover: ## Measure the test coverage; the profile is cover.out
 	go test -short -coverpkg=./... -coverprofile=cover.out $(PKG)
@@ -77,6 +81,10 @@ e2e-gosdk: race-notice ## Replace the backend under clients of the official Go S
 .PHONY: e2e-sdks
 e2e-sdks: ## Swap backends of four SDKs under clients of three (npm, Python)
 	go test -count=1 -v -timeout 20m -tags sdks ./e2e/sdks
+
+.PHONY: e2e-openhands
+e2e-openhands: ## Replace the backends of conversations at real OpenHands agent servers (Python 3.12)
+	go test -count=1 -v -timeout 30m -tags openhands ./e2e/openhands
 
 .PHONY: chaos
 chaos: ## Let everything fail at once for CHAOS_DURATION (3m) and compare the books
