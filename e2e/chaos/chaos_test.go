@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -65,7 +66,7 @@ func TestChaos(t *testing.T) {
 	}
 	t.Log(w.ledger.summary())
 	for server, n := range w.ledger.results() {
-		t.Logf("results of %s: %v", server, n)
+		t.Logf("results of %s: %v; what took longest:\n%s", server, n, strings.Join(w.ledger.slowest(server), "\n"))
 		if n["transfer"] < len(workers) {
 			t.Errorf("%s has transferred %d times only: this has tested nothing", server, n["transfer"])
 		}

@@ -19,7 +19,7 @@ import (
 // Times of the clients.
 const (
 	patience  = 60 * time.Second // for one answer
-	silence   = 30 * time.Second // of a stream: the sidecar must write comments
+	silence   = 20 * time.Second // of a stream: the sidecar must write comments
 	keepAlive = 5 * time.Second  // as the sidecar is configured
 )
 
@@ -177,7 +177,8 @@ func (c *caller) post(body string, header ...string) (reply, error) {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
-		err = readEvents(bufio.NewReader(resp.Body), func() { _ = c.c.SetReadDeadline(time.Now().Add(c.patience)) }, c.events(&out))
+		alive := func() { _ = c.c.SetReadDeadline(time.Now().Add(min(c.patience, silence))) }
+		err = readEvents(bufio.NewReader(resp.Body), alive, c.events(&out))
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}

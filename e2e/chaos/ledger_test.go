@@ -139,6 +139,18 @@ func (l *ledger) results() map[string]map[string]int {
 	return n
 }
 
+// slowest returns the requests of a server that took longest.
+func (l *ledger) slowest(server string) (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(l.entries), func(e *entry) bool { return e.server != server || e.ended.IsZero() })
+	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(b.ended.Sub(b.began), a.ended.Sub(a.began)) })
+	for _, e := range all[:min(3, len(all))] {
+		lines = append(lines, e.line(l.time))
+	}
+	return lines
+}
+
 // runs is how often a call was begun and ended by the processes of a backend.
 type runs struct{ begins, ends int }
 
