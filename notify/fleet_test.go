@@ -2,9 +2,12 @@ package notify
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,77 +57,118 @@ func exposition(tb testing.TB, g prometheus.Gatherer) string {
 	return b.String()
 }
 
+// TestFiftyAgentServers refreshes a thousand conversations while three agent servers are dead, one hangs and one wants to be
+// left alone. Those come back later; then there are ten more generations.
 func TestFiftyAgentServers(t *testing.T) {
-	const perServer = 8
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	const perServer, dead, hanging, busy, well = 20, 3, 1, 1, 45
 	var names []string
-	for i := range 50 {
+	for i := range dead + hanging + busy + well {
 		names = append(names, fmt.Sprintf("agent-%02d", i))
 	}
 	h := newHarness(t, names...)
 	urls := map[string]string{}
-	var good atomic.Int64
-	hang := make(chan struct{})
+	var good, away atomic.Int64
+	recovered := make(chan struct{})
+	comeBack := sync.OnceFunc(func() { close(recovered) })
+	t.Cleanup(comeBack)
 	for i, name := range names {
-		answer := func(w http.ResponseWriter, _ *http.Request) {
-			good.Add(1)
-			w.WriteHeader(http.StatusOK)
-		}
-		switch i {
-		case 10:
-			answer = func(_ http.ResponseWriter, r *http.Request) {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			isWell := i >= dead+hanging+busy
+			select {
+			case <-recovered:
+				isWell = true
+			default:
+			}
+			switch {
+			case isWell:
+				good.Add(1)
+				w.WriteHeader(http.StatusOK)
+			case i < dead:
+				away.Add(1)
+				panic(http.ErrAbortHandler)
+			case i < dead+hanging:
 				select {
 				case <-r.Context().Done():
-				case <-hang:
+				case <-recovered:
 				}
-			}
-		case 20:
-			answer = func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Retry-After", "60")
+			default:
+				w.Header().Set("Retry-After", "8")
 				status(http.StatusServiceUnavailable, `{"exception":"503: key `+r.Header.Get(keyHeader)+`"}`)(w, r)
 			}
-		}
-		srv := httptest.NewServer(http.HandlerFunc(answer))
-		urls[name] = srv.URL
-		if i%17 == 5 { // three are dead
-			srv.Close()
-
-			continue
-		}
+		}))
+		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		t.Cleanup(srv.Close)
+		urls[name] = srv.URL
 	}
-	t.Cleanup(func() { close(hang) })
 	ids := map[string][]conversation.ID{}
 	for _, name := range names {
 		ids[name] = h.add(name, perServer)
 	}
 	h.cfg.Concurrency = 32
 	h.cfg.CallTimeout = 20 * time.Second
+	h.cfg.ParkInterval = 2 * time.Second
 	h.cfg.ShutdownTimeout = 100 * time.Millisecond
 	h.settle("default")
 	defer h.runWith(h.dialTo(urls))()
 
-	eventually(t, "all conversations of the 45 agent servers that are well are current", func() bool {
+	current := func(names []string) int {
 		n := 0
-		for i, name := range names {
-			if i%17 != 5 && i != 10 && i != 20 {
-				n += h.states(ids[name])[conversation.StateCurrent]
-			}
+		for _, name := range names {
+			n += h.states(ids[name])[conversation.StateCurrent]
 		}
 
-		return n == 45*perServer
-	})
-	if n := good.Load(); n != 45*perServer {
-		t.Errorf("%d calls for %d conversations", n, 45*perServer)
+		return n
 	}
-	eventually(t, "the conversations of the others failed or wait", func() bool {
-		return h.states(ids["agent-05"])[conversation.StateParked] > 0 && h.failures("agent-20", ReasonServerError) == perServer
+	eventually(t, "all conversations of the agent servers that are well are current", func() bool {
+		return current(names[dead+hanging+busy:]) == well*perServer
 	})
-	for _, id := range ids["agent-20"] {
-		if v := h.get(id); time.Until(v.NextAttempt) < 30*time.Second || strings.Contains(v.LastError.Message, "canary") {
-			t.Errorf("%s: next attempt in %v, %q", id, time.Until(v.NextAttempt), v.LastError.Message)
+	if n := good.Load(); n != well*perServer {
+		t.Errorf("%d calls for %d conversations", n, well*perServer)
+	}
+	left := names[dead+hanging]
+	eventually(t, "the conversations of the others failed or wait", func() bool {
+		return h.states(ids[names[0]])[conversation.StateParked] > 0 && h.failures(left, ReasonServerError) >= perServer
+	})
+	for _, id := range ids[left] {
+		v := h.get(id)
+		if v.LastError == nil || v.NextAttempt.Sub(v.LastError.At) < 4*time.Second || strings.Contains(v.LastError.Message, "canary") {
+			t.Errorf("%s: next attempt at %v after %+v", id, v.NextAttempt, v.LastError)
 		}
 	}
+	if n := away.Load(); n > dead*perServer {
+		t.Errorf("%d calls of agent servers that are dead", n)
+	}
 	assertNoCanary(t, h)
+
+	comeBack()
+	all := len(names) * perServer
+	eventually(t, "the conversations of the others are current too", func() bool { return current(names) == all })
+	var heap [10]uint64
+	for i := range heap {
+		before := good.Load()
+		h.settle("default")
+		eventually(t, "all conversations have the next generation", func() bool { return current(names) == all })
+		if n := good.Load() - before; n != int64(all) {
+			t.Errorf("%d calls for %d conversations", n, all)
+		}
+		h.forget()
+		heap[i] = liveHeap()
+	}
+	if heap[9] > heap[1]+heap[1]/4 {
+		t.Errorf("the heap grew: %d bytes after each generation", heap)
+	}
+}
+
+// liveHeap returns the size of what is in use.
+func liveHeap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+
+	return m.HeapAlloc
 }
 
 // assertNoCanary looks for secrets in everything that people see.

@@ -216,6 +216,12 @@ func (l *logLines) String() string {
 	return l.b.String()
 }
 
+func (l *logLines) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
 // harness is a reconciler on a real registry, with fake agent servers.
 type harness struct {
 	t        testing.TB
@@ -378,6 +384,14 @@ func (h *harness) result(r Result) float64 {
 
 func (h *harness) failures(agentServer string, r Reason) float64 {
 	return testutil.ToFloat64(h.metrics.failed.WithLabelValues(agentServer, string(r)))
+}
+
+// forget drops the log and the events so far.
+func (h *harness) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = nil
+	h.logs.forget()
 }
 
 // converging returns the sum of all times of convergence, in seconds.
