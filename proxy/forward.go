@@ -142,7 +142,13 @@ func (x *exchange) interrupted(how string) step {
 // repeat sends the request again if it may have run without harm, and fails it
 // otherwise.
 func (x *exchange) repeat(why Reason) step {
-	if x.requests == 0 {
+	switch {
+	case x.requests > 0:
+	case x.saysInitialized() && x.repeats < maxRepeats:
+		x.repeats++ // without it the backend may refuse all that follows, and twice does no harm
+
+		return again
+	default:
 		x.accept() // nobody waits for an answer, and it may have arrived
 		return done
 	}
@@ -156,6 +162,11 @@ func (x *exchange) repeat(why Reason) step {
 	x.srv.metrics.replay(replaySent)
 
 	return again
+}
+
+// saysInitialized reports whether the client says that it is initialised.
+func (x *exchange) saysInitialized() bool {
+	return !x.env.batch && x.env.messages[0].method == methodInitialized
 }
 
 // renew re-creates the session that the backend lost, and decides what becomes of

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -278,4 +279,46 @@ func TestAnswerWithoutAWord(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestInitializedInterrupted: a backend that may not have got notifications/initialized gets it again, since it may refuse
+// everything before.
+func TestInitializedInterrupted(t *testing.T) {
+	dropping := func(next http.Handler) process {
+		var lost atomic.Bool
+
+		return process{handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if bytes.Contains(body, []byte(methodInitialized)) && lost.CompareAndSwap(false, true) {
+				drop()
+			}
+
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			next.ServeHTTP(w, r)
+		})}
+	}
+
+	t.Run("Streamable HTTP", func(t *testing.T) {
+		r := newRig(t)
+		r.backend.start(dropping(&stub{}))
+		r.initialize()
+
+		if n := r.backend.count(1, methodInitialized); n != 2 {
+			t.Errorf("it was told %d times", n)
+		}
+	})
+
+	t.Run("HTTP+SSE", func(t *testing.T) {
+		r := oldRig(t)
+		s := &oldStub{}
+		r.backend.start(dropping(s))
+		c := r.connect("/team/sse")
+		c.initialize(t)
+		c.request(callBody(1, "a"))
+		c.response(t, 1)
+
+		if want := []string{"initialize", methodInitialized, "tools/call"}; !cmp.Equal(s.got(), want) {
+			t.Error(s.got())
+		}
+	})
 }

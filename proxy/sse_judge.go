@@ -27,7 +27,12 @@ func (s *sseSession) failed(ctx context.Context, m *sseMessage, l *sseLink, err 
 
 	s.srv.suspect("reset")
 
-	if m.requests == 0 {
+	switch {
+	case m.requests > 0:
+	case m.saysInitialized() && m.repeats < maxRepeats:
+		m.repeats++
+		return again
+	default:
 		m.outcome = outcomeOK // nobody waits for an answer, and it may have arrived
 		return done
 	}
