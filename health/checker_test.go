@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -104,6 +105,28 @@ func TestSwapOverSSE(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{CauseRestart}, swaps(w.all())); diff != "" {
 		t.Errorf("swaps:\n%s", diff)
+	}
+}
+
+// A backend may call itself by another name than the one that it was configured with.
+func TestSSEBackendWithAnotherName(t *testing.T) {
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	_ = ln.Close()
+	for base, want := range map[string]func(Event) bool{
+		"http://localhost:" + port: settledWith("a"),
+		"http://evil.example":      func(e Event) bool { return e.State == Away && e.Reason == ReasonInvalid },
+	} {
+		p := startProcess(t, addr, server.NewSSEServer(mcpServer("1", "a"), server.WithBaseURL(base)))
+		cfg := quick(mustURL(t, "http://"+addr+"/sse"))
+		cfg.Transport = TransportSSE
+		w := watch(t, cfg, Deps{})
+		w.until(0, "verdict about "+base, want)
+		p.kill()
 	}
 }
 

@@ -1,8 +1,11 @@
 package health
 
 import (
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,5 +57,43 @@ func TestProcessThatDrainsIsNotTakenForTheNext(t *testing.T) {
 	w.until(n, "settled", settledWith("a", "b"))
 	if diff := cmp.Diff([]string{CauseSessionLost}, swaps(w.all())); diff != "" {
 		t.Errorf("swaps:\n%s\n%s", diff, describe(w.all()))
+	}
+}
+
+// The connection of a stream that ended is free again, and leads to the process of before: no question may get it.
+func TestWatchStreamHasItsOwnConnections(t *testing.T) {
+	conns := make(chan string, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conns <- r.RemoteAddr
+		w.Header().Set("Content-Type", "text/event-stream")
+	}))
+	defer srv.Close()
+	cfg := quick(mustURL(t, srv.URL))
+	p, err := newProbe(&cfg, Deps{}, NewMetrics(nil), slog.New(slog.DiscardHandler), signals{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close(t.Context())
+	via := func(c *http.Client) string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		closeBody(resp.Body)
+		return <-conns
+	}
+	stream := via(p.watcher.client)
+	for range 3 {
+		if conn := via(p.client); conn == stream {
+			t.Fatal("a question went over the connection of the stream")
+		}
 	}
 }

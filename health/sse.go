@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/client/transport"
@@ -49,9 +50,12 @@ func (p *probe) dialSSE(ctx context.Context, h *hello) (*link, error) {
 	// The stream outlives the handshake, but may not block it.
 	stop := context.AfterFunc(ctx, s.close)
 	defer stop()
-	x := &exchange{stream: true}
+	x := &exchange{stream: true, endpoint: true}
 	if err := t.Start(withExchange(context.WithoutCancel(ctx), x)); err != nil {
 		s.close()
+		if host := x.result().foreign; host != "" {
+			return nil, failure(ProbeConnect, ReasonInvalid, "the backend wants messages sent to another host, %s, which is refused", strconv.Quote(shorten(host)))
+		}
 		return nil, classify(ctx, ProbeConnect, x, err, nil)
 	}
 	p.stream, p.rpc = s, t

@@ -27,6 +27,8 @@ type exchange struct {
 	version string // sent with the request
 	stream  bool   // the answer is a stream without end: the limit holds for each event
 
+	endpoint bool // it begins with where messages go: see [endpointBody]
+
 	inSession bool // the backend knows the sender, by session or by stream
 
 	mu sync.Mutex // mcp-go may read on after it gave up
@@ -48,6 +50,8 @@ type outcome struct {
 	body      []byte // the beginning of an error page or of a JSON answer
 	large     bool   // the answer was cut at the limit
 	broken    bool   // the answer ended before its end
+
+	foreign string // host that an endpoint event named, though it isn't the backend's
 
 	secrets []string // of the request, as far as an answer could repeat them
 }
@@ -168,6 +172,9 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Body = io.NopCloser(bytes.NewReader(head))
 	} else {
 		resp.Body = &boundedBody{body: resp.Body, x: x, limit: w.limit}
+		if x.endpoint {
+			resp.Body = newEndpointBody(resp.Body, req, x)
+		}
 	}
 	x.note(func(o *outcome) {
 		o.answered, o.status, o.body = true, resp.StatusCode, head
@@ -282,10 +289,26 @@ func (s *headerSource) get() (http.Header, error) {
 func sameOrigin(req *http.Request, via []*http.Request) error {
 	const most = 5
 	first := via[0]
-	if len(via) > most || req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host || req.Method != first.Method {
+	if len(via) > most || req.URL.Scheme != first.URL.Scheme || !sameHost(req.URL, first.URL) || req.Method != first.Method {
 		return http.ErrUseLastResponse
 	}
+	req.URL.Host = first.URL.Host
 	return nil
+}
+
+// sameHost reports whether two addresses are of one server. The names that a machine has for itself are one.
+func sameHost(a, b *url.URL) bool {
+	self := func(u *url.URL) bool {
+		host := strings.ToLower(u.Hostname())
+		return host == "localhost" || host == "127.0.0.1" || host == "::1"
+	}
+	port := func(u *url.URL) string {
+		if u.Port() == "" {
+			return map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		}
+		return u.Port()
+	}
+	return (strings.EqualFold(a.Hostname(), b.Hostname()) || self(a) && self(b)) && port(a) == port(b)
 }
 
 func newTransport(d Deps, cfg *Config) *http.Transport {
