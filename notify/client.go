@@ -35,6 +35,8 @@ type call struct {
 	id conversation.ID
 	// servers are our names of the servers that the refresh is about.
 	servers []string
+	// forced: somebody asked for it, so what is remembered of the agent server isn't good enough.
+	forced bool
 	// gate is asked before every request; its error ends the call.
 	gate func() error
 }
@@ -176,6 +178,9 @@ func (c *client) action(id conversation.ID, path string) *url.URL {
 // it said so; whether the conversation did list the tools is another question.
 func (c *client) refresh(ctx context.Context, cl call) error {
 	ctx = withGate(ctx, cl.gate)
+	if cl.forced && c.support.current() != modeRefresh {
+		c.support.set(modeUnknown)
+	}
 	c.recheck(ctx)
 	switch c.support.current() {
 	case modeNone:

@@ -249,6 +249,12 @@ func TestSupportIsRemembered(t *testing.T) {
 	if diff := cmp.Diff([]string{"GET /server_info", "POST " + testRefresh}, f.taken()); diff != "" {
 		t.Errorf("after the update (-want +got):\n%s", diff)
 	}
+
+	// Somebody who asks for a refresh gets one, whatever is remembered.
+	c.support.set(modeNone)
+	if err := c.refresh(t.Context(), call{id: testID, forced: true}); err != nil {
+		t.Errorf("forced: %v", err)
+	}
 }
 
 func TestSupportEndsByItself(t *testing.T) {
