@@ -46,8 +46,11 @@ func (c GroupConfig) validate() error {
 		name         string
 		value, least time.Duration
 	}{
-		{"Interval", c.Interval, 1}, {"Lease", c.Lease, c.Interval + 1}, {"Undecided", c.Undecided, 0},
-		{"ClaimTTL", c.ClaimTTL, 1}, {"Patience", c.Patience, 0},
+		{"Interval", c.Interval, 1},
+		{"Lease", c.Lease, c.Interval + 1},
+		{"Undecided", c.Undecided, 0},
+		{"ClaimTTL", c.ClaimTTL, 1},
+		{"Patience", c.Patience, 0},
 	} {
 		if d.value < d.least {
 			errs = append(errs, fmt.Errorf("%s is %v: it must be at least %v", d.name, d.value, d.least))

@@ -198,7 +198,7 @@ func (s *session) isInherited() bool {
 
 // Hear takes a message that another replica told. It doesn't block. What isn't
 // meant for proxies, or wasn't sealed with the same keys, is ignored.
-func (p *Proxy) Hear(m conversation.Message) {
+func (p *Proxy) Hear(ctx context.Context, m conversation.Message) {
 	if p.peers == nil || m.Topic != TopicSessions {
 		return
 	}
@@ -226,7 +226,7 @@ func (p *Proxy) Hear(m conversation.Message) {
 	}
 
 	if sess := srv.sessions.byKey(in.Key); sess != nil {
-		p.tasks.start(context.Background(), relayTimeout, func(ctx context.Context) { sess.hear(ctx, &in) }) //nolint:contextcheck // it has none
+		p.tasks.start(ctx, relayTimeout, func(ctx context.Context) { sess.hear(ctx, &in) })
 	}
 }
 

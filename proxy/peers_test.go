@@ -27,7 +27,7 @@ type from struct {
 	rig *rig
 }
 
-func (f from) Tell(_ context.Context, topic string, body []byte) error {
+func (f from) Tell(ctx context.Context, topic string, body []byte) error {
 	f.bus.mu.Lock()
 	defer f.bus.mu.Unlock()
 
@@ -37,7 +37,7 @@ func (f from) Tell(_ context.Context, topic string, body []byte) error {
 
 	for _, r := range f.bus.rigs {
 		if r != f.rig {
-			r.proxy.Hear(conversation.Message{Topic: topic, Body: body})
+			r.proxy.Hear(ctx, conversation.Message{Topic: topic, Body: body})
 		}
 	}
 
@@ -46,10 +46,11 @@ func (f from) Tell(_ context.Context, topic string, body []byte) error {
 
 // newReplicas returns two proxies that share keys and blobs, each before a stub of
 // its own.
-func newReplicas(t *testing.T, stubs ...*stub) (a, b *rig) {
+func newReplicas(t *testing.T, stubs ...*stub) (a, b *rig, shared *bus) {
 	t.Helper()
 
-	shared, blobs := &bus{}, newMemoryBlobs()
+	shared = &bus{}
+	blobs := newMemoryBlobs()
 
 	var rigs []*rig
 
@@ -66,7 +67,22 @@ func newReplicas(t *testing.T, stubs ...*stub) (a, b *rig) {
 
 	shared.rigs = rigs
 
-	return rigs[0], rigs[1]
+	return rigs[0], rigs[1], shared
+}
+
+// waitFor reads a stream up to a line that contains text.
+func waitFor(t *testing.T, events *bufio.Scanner, text string) string {
+	t.Helper()
+
+	for events.Scan() {
+		if strings.Contains(events.Text(), text) {
+			return events.Text()
+		}
+	}
+
+	t.Fatalf("the stream ended without %q: %v", text, events.Err())
+
+	return ""
 }
 
 // asking is a server that asks its client something during a call, and ends the
@@ -108,7 +124,7 @@ const answerBody = `{"jsonrpc":"2.0","id":1,"result":{"action":"accept"}}`
 // TestAnswerComesToAnotherReplica: whoever passed the request on gets the answer.
 func TestAnswerComesToAnotherReplica(t *testing.T) {
 	atA, atB := make(chan string, 8), make(chan string, 8)
-	a, b := newReplicas(t, asking(atA), asking(atB))
+	a, b, _ := newReplicas(t, asking(atA), asking(atB))
 	id := a.initialize("Authorization", "Bearer one")
 
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.front.URL+"/mcp", strings.NewReader(callBody(7, "x")))
@@ -128,18 +144,14 @@ func TestAnswerComesToAnotherReplica(t *testing.T) {
 	defer resp.Body.Close()
 
 	events := bufio.NewScanner(resp.Body)
-	for events.Scan() && !strings.Contains(events.Text(), "elicitation/create") {
-	}
+	waitFor(t, events, "elicitation/create")
 
 	if g := b.post(id, answerBody, "Authorization", "Bearer one"); g.status != http.StatusAccepted {
 		t.Errorf("the answer: %d %s", g.status, g.body)
 	}
 
-	for events.Scan() && !strings.Contains(events.Text(), `"id":7`) {
-	}
-
-	if !strings.Contains(events.Text(), "content") {
-		t.Errorf("the call ended with %q", events.Text())
+	if end := waitFor(t, events, `"id":7`); !strings.Contains(end, "content") {
+		t.Errorf("the call ended with %q", end)
 	}
 
 	if got := <-atA; got != "a-0 Bearer one" {
@@ -155,10 +167,12 @@ func TestAnswerComesToAnotherReplica(t *testing.T) {
 func TestAnswerThatNobodyWaitsFor(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		atA, atB := make(chan string, 8), make(chan string, 8)
-		a, b := newReplicas(t, asking(atA), asking(atB))
+		a, b, bus := newReplicas(t, asking(atA), asking(atB))
 		id := a.initialize()
 		b.post(id, listBody(1))
-		b.proxy.peers.send.(from).bus.away = away
+		bus.mu.Lock()
+		bus.away = away
+		bus.mu.Unlock()
 
 		if g := b.post(id, answerBody); g.status != http.StatusAccepted {
 			t.Errorf("the answer: %d %s", g.status, g.body)
@@ -172,7 +186,7 @@ func TestAnswerThatNobodyWaitsFor(t *testing.T) {
 
 // TestSessionOnBothReplicas: what the client says of its session counts everywhere.
 func TestSessionOnBothReplicas(t *testing.T) {
-	a, b := newReplicas(t, &stub{}, &stub{})
+	a, b, _ := newReplicas(t, &stub{}, &stub{})
 
 	id := a.post("", initBody).header.Get("Mcp-Session-Id")
 	if g := b.post(id, `{"jsonrpc":"2.0","method":"notifications/initialized"}`); g.status != http.StatusAccepted {
@@ -243,7 +257,7 @@ func TestSessionOnBothReplicas(t *testing.T) {
 
 // TestForeignMessages: what isn't sealed with the keys does nothing.
 func TestForeignMessages(t *testing.T) {
-	a, _ := newReplicas(t, &stub{}, &stub{})
+	a, _, _ := newReplicas(t, &stub{}, &stub{})
 	id := a.initialize()
 	claims, err := a.keys.openSession(id)
 	if err != nil {
@@ -258,7 +272,7 @@ func TestForeignMessages(t *testing.T) {
 	before := len(a.backend.calls(func(call) bool { return true }))
 
 	for _, body := range [][]byte{nil, []byte("x"), forged} {
-		a.proxy.Hear(conversation.Message{Topic: TopicSessions, Body: body})
+		a.proxy.Hear(t.Context(), conversation.Message{Topic: TopicSessions, Body: body})
 	}
 
 	a.post(id, callBody(1, "x"))

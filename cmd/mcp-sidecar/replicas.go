@@ -114,7 +114,7 @@ func (r *replicas) Run(ctx context.Context) error {
 			p.registry.Apply(c)
 			r.group.Apply(c)
 			if c.Message != nil {
-				p.proxy.Hear(*c.Message)
+				p.proxy.Hear(ctx, *c.Message)
 			}
 		})
 	})
@@ -125,7 +125,7 @@ func (r *replicas) Run(ctx context.Context) error {
 				return nil
 			case <-r.changed:
 				for _, b := range p.backends.present() {
-					b.regroup()
+					b.regroup() //nolint:contextcheck // it bounds itself what it does
 				}
 			}
 		}
