@@ -160,6 +160,24 @@ func TestStatelessHotReload(t *testing.T) {
 	}
 }
 
+// TestScriptComesLate: a script that is missing at the start is watched all the same.
+func TestScriptComesLate(t *testing.T) {
+	cfg := testConfig(t, "plain")
+	script := filepath.Join(t.TempDir(), "server.py")
+	cfg.Command, cfg.Watch = append(slices.Clone(cfg.Command), script), nil
+	f := start(t, cfg)
+	old := f.pid(f.open())
+
+	for n, text := range []string{"one", "two"} {
+		write(t, script, text)
+		eventually(t, "the swap is told", func() bool { return f.swaps.Load() == int64(n+1) })
+	}
+
+	if now := f.pid(f.open()); now == old {
+		t.Error("the new session is served by the old process")
+	}
+}
+
 func TestWatched(t *testing.T) {
 	t.Parallel()
 
@@ -173,6 +191,7 @@ func TestWatched(t *testing.T) {
 		want []string
 	}{
 		{"program and script", Config{Command: []string{"./bin/run", "-u", "server.py", "bin", "none"}, Dir: dir}, []string{filepath.Join(dir, "bin/run"), filepath.Join(dir, "server.py")}},
+		{"not deployed yet", Config{Command: []string{"./bin/run", "dist/index.js", "data.db"}, Dir: dir}, []string{filepath.Join(dir, "bin/run"), filepath.Join(dir, "dist/index.js")}},
 		{"configured", Config{Command: []string{"x", "server.py"}, Dir: dir, Watch: []string{"src", "/abs"}}, []string{filepath.Join(dir, "src"), "/abs"}},
 		{"off", Config{Command: []string{"./bin/run"}, Dir: dir, Watch: []string{}}, nil},
 		{"not installed", Config{Command: []string{"no such program"}}, nil},

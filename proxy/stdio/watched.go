@@ -2,6 +2,7 @@ package stdio
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -38,11 +39,26 @@ func watched(cfg *Config) []string {
 	}
 
 	for _, arg := range cfg.Command[1:] {
-		path := inDir(cfg.Dir, arg)
-		if info, err := os.Stat(path); !strings.HasPrefix(arg, "-") && err == nil && info.Mode().IsRegular() {
+		if path := inDir(cfg.Dir, arg); !strings.HasPrefix(arg, "-") && isFile(path) {
 			roots = append(roots, path)
 		}
 	}
 
 	return roots
+}
+
+// isFile reports whether there is a file, or will be: a script that is missing is
+// being deployed. What else is missing the program may be about to write.
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	if err == nil {
+		return info.Mode().IsRegular()
+	}
+
+	switch filepath.Ext(path) {
+	case ".cjs", ".jar", ".js", ".lua", ".mjs", ".php", ".pl", ".py", ".pyz", ".rb", ".sh", ".ts":
+		return true
+	default:
+		return false
+	}
 }
