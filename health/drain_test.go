@@ -84,10 +84,10 @@ func TestWatchStreamHasItsOwnConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer resp.Body.Close()
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			t.Fatal(err)
 		}
-		closeBody(resp.Body)
 		return <-conns
 	}
 	stream := via(p.watcher.client)

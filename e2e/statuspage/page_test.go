@@ -191,6 +191,29 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// TestRejectedConfiguration: a file with mistakes is told of as soon as it is written.
+func TestRejectedConfiguration(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "sidecar.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("logLevel: info\n")
+	r := newRig(t, "--config", file)
+	r.deploy("-version", "v1")
+	b := open(t, r.admin)
+	b.sees("#servers", "settled")
+	write("logLevel: info\nhodl: 5s\n<b>: bold\n")
+	b.sees("#config-error", "the last good one stays in force", `hodl: unknown key, did you mean "hold"?`, "<b>")
+	b.sees("#timeline", "Configuration rejected")
+	b.picture("rejected")
+	write("logLevel: warn\n")
+	b.sees("#timeline", "Configuration reloaded")
+	proc.Eventually(t, "the mistakes to go", func() bool { return b.text("#config-error") == "" })
+}
+
 // TestSidecarRestart: the page finds its way back, and doesn't mix up the events
 // of two processes.
 func TestSidecarRestart(t *testing.T) {
