@@ -84,7 +84,7 @@ e2e-sdks: ## Swap backends of four SDKs under clients of three (npm, Python)
 
 .PHONY: e2e-openhands
 e2e-openhands: ## Replace the backends of conversations at real OpenHands agent servers (Python 3.12)
-	go test -count=1 -v -timeout 30m -tags openhands ./e2e/openhands
+	go test -count=1 -v -timeout 30m -parallel 4 -tags openhands ./e2e/openhands
 
 .PHONY: chaos
 chaos: ## Let everything fail at once for CHAOS_DURATION (3m) and compare the books
