@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +57,10 @@ type Deps struct {
 	// OnEvent is told what happens. It is called concurrently and must return at
 	// once. Nil is nobody.
 	OnEvent func(Event)
+	// Trace is told of each call of an agent server's action, by the name of its
+	// configuration, and when it has ended, with no reason if it went well. The header
+	// goes out with the call's requests. Nil: none is traced.
+	Trace   func(agentServer string, attempt int) (header http.Header, end func(Reason))
 	Logger  *slog.Logger // nil is silent
 	Metrics *Metrics     // nil is unregistered
 }
@@ -68,6 +73,7 @@ type Reconciler struct {
 	ready    func(string) bool
 	claims   Claims
 	onEvent  func(Event)
+	trace    func(agentServer string, attempt int) (http.Header, func(Reason))
 	log      *slog.Logger
 	metrics  *Metrics
 	dial     dialer
@@ -107,7 +113,7 @@ func newReconciler(cfg Config, servers []AgentServer, d Deps, dial dialer) (*Rec
 		d.Metrics = NewMetrics(nil)
 	}
 	r := &Reconciler{
-		cfg: cfg, registry: d.Registry, ready: d.Ready, claims: d.Claims, onEvent: d.OnEvent,
+		cfg: cfg, registry: d.Registry, ready: d.Ready, claims: d.Claims, onEvent: d.OnEvent, trace: d.Trace,
 		log: d.Logger.With("component", component), metrics: d.Metrics,
 		dial: dial, queue: newQueue(cfg.Concurrency), progress: newProgress(), kick: make(chan struct{}, 1),
 	}

@@ -143,6 +143,7 @@ func (t *transport) open(req *http.Request) (resp *http.Response, key string, er
 	if key != "" {
 		req.Header.Set(keyHeader, key)
 	}
+	addTrace(ctx, req.Header)
 	resp, err = t.base.RoundTrip(req)
 	if err != nil {
 		return nil, key, t.failure(ctx, err, key)

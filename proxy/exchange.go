@@ -66,6 +66,7 @@ type exchange struct {
 	sent      bool            // an event of an answer went to the client
 	answered  map[string]bool // requests of a batch that have their answer, by idKey
 	outcome   outcome
+	traced    func(outcome string) // nil without a trace
 }
 
 // step says what to do after a try.
@@ -86,6 +87,7 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, t
 	defer func() {
 		x.srv.metrics.inFlight.Dec()
 		x.srv.metrics.ended(x.label, x.outcome)
+		x.endTrace()
 	}()
 
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -160,7 +162,17 @@ func (x *exchange) read(w http.ResponseWriter) bool {
 	// What is compressed can't be looked at; the hop is a short one.
 	delete(x.forward, "Accept-Encoding")
 
+	if x.p.trace != nil && !x.listens { // a subscription has no end to speak of
+		x.traced = x.p.trace(x.srv.name, x.label, x.start, x.forward)
+	}
+
 	return true
+}
+
+func (x *exchange) endTrace() {
+	if x.traced != nil {
+		x.traced(string(x.outcome))
+	}
 }
 
 // classify notes what the messages want.

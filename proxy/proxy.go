@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 )
@@ -48,6 +49,10 @@ type Deps struct {
 	// another process. It must not block, and a call of [Proxy.SetBackend] must
 	// follow. When it is nil, requests try the backend by themselves.
 	Suspect func(server, reason string)
+	// Trace is told of each request of a client, and when it has ended. It may set in
+	// header, which goes to the backend, what continues the client's trace. Nil: none
+	// is traced.
+	Trace func(server, method string, began time.Time, header http.Header) (end func(outcome string))
 	// CheckToken says whether clients need a bearer token, and whether this one ("" is
 	// none) will do. It is asked for every request. Nil: they need none.
 	CheckToken func(token string) (wanted, ok bool)
@@ -66,6 +71,7 @@ type Proxy struct {
 	suspectFunc   func(server, reason string)
 	own, standard Upstream // of backends with an address, by Config.StandardTransport
 	checkToken    func(token string) (wanted, ok bool)
+	trace         func(server, method string, began time.Time, header http.Header) (end func(outcome string))
 
 	current  atomic.Pointer[routes]
 	update   sync.Mutex // one Update at a time
@@ -95,7 +101,7 @@ func New(cfg Config, d Deps) (*Proxy, error) {
 	p := &Proxy{
 		logger: d.Logger, metrics: d.Metrics, keys: d.Keys, blobs: d.Blobs,
 		conversations: d.Conversations, suspectFunc: d.Suspect, own: d.Transport, standard: d.Transport,
-		checkToken: d.CheckToken,
+		checkToken: d.CheckToken, trace: d.Trace,
 	}
 
 	if p.logger == nil {

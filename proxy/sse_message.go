@@ -57,6 +57,7 @@ func (m *sseMessage) writeReply(w http.ResponseWriter, a *answer) {
 func (m *sseMessage) ended() {
 	m.srv.metrics.inFlight.Dec()
 	m.srv.metrics.ended(m.label, m.outcome)
+	m.endTrace()
 }
 
 // post takes a message over. It returns false when the session is over.

@@ -15,6 +15,7 @@ import (
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/agents"
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/tracing"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation/discovery"
 	"github.com/mcp-sidecar/mcp-sidecar/metrics"
@@ -79,6 +80,7 @@ type app struct {
 	backends     *backends
 
 	listenTokens listenTokens
+	tracing      *tracing.Tracing // nil: no spans are sent
 
 	agents     *agents.Agents
 	discoverer *discovery.Discoverer

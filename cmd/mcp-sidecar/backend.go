@@ -111,6 +111,7 @@ func (b *backend) onEvent(e health.Event) {
 	if e.State == health.Settled {
 		b.settle(e)
 	}
+	b.all.tracing.Backend(e)
 	b.tellProxy(e)
 	b.mu.Lock()
 	before := b.last.State

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/tracing"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/health"
 	"github.com/mcp-sidecar/mcp-sidecar/proxy"
@@ -28,6 +29,7 @@ type backends struct {
 	wake          func() // the reconciler should look again
 	discover      func() // there is a new generation: discovery should look again
 	feed          *admin.Feed
+	tracing       *tracing.Tracing // may be nil
 	version       string
 	refreshOnSwap func() bool
 	wanted        chan *plan
@@ -43,7 +45,7 @@ type backends struct {
 // before they run.
 func newBackends(a *app) *backends {
 	bs := &backends{
-		log: a.log, metrics: health.NewMetrics(a.reg), registry: a.registry, feed: a.feed, version: a.build.Version,
+		log: a.log, metrics: health.NewMetrics(a.reg), registry: a.registry, feed: a.feed, tracing: a.tracing, version: a.build.Version,
 		refreshOnSwap: func() bool { return a.cfg.Load().RefreshOn == "swap" },
 		wanted:        make(chan *plan), ended: make(chan struct{}), byName: map[string]*backend{},
 	}

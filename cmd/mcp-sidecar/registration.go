@@ -37,7 +37,7 @@ func (a *app) makeAgents(ctx context.Context, cfg *config.Config) error {
 	nc := notify.DefaultConfig()
 	nc.Concurrency = cfg.RefreshConcurrency
 	nm := notify.NewMetrics(a.reg)
-	nd := notify.Deps{Registry: a.registry, Ready: a.backends.settled, OnEvent: a.publishRefresh, Logger: a.log, Metrics: nm}
+	nd := notify.Deps{Registry: a.registry, Ready: a.backends.settled, OnEvent: a.publishRefresh, Trace: a.tracing.Refresh(), Logger: a.log, Metrics: nm}
 	if a.replicas != nil {
 		nd.Claims, nd.Ready = a.replicas, a.refreshable
 		nc.ObserveGrace = sharedObserveGrace

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
+	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/tracing"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation/boltstore"
 	"github.com/mcp-sidecar/mcp-sidecar/metrics"
@@ -28,6 +30,9 @@ func (a *app) setUp(ctx context.Context) error {
 	a.metrics = newAppMetrics(a.reg, func() bool { return a.quiescing.Load() || a.stopping.Load() })
 	a.metrics.loaded(nil)
 
+	if err := a.trace(ctx); err != nil {
+		return err
+	}
 	bound, err := a.bind(ctx, cfg)
 	if err != nil {
 		return err
@@ -64,6 +69,31 @@ func (a *app) setUp(ctx context.Context) error {
 	a.serveAdmin(ctx, bound)
 	return a.serveAgents(ctx, cfg, bound)
 }
+
+// trace begins to send spans, if the environment wants them.
+func (a *app) trace(ctx context.Context) error {
+	wanted, err := tracing.Wanted(os.Getenv)
+	if err != nil || !wanted {
+		return err
+	}
+	if a.tracing, err = tracing.New(ctx, a.build.Version, os.Getenv, a.log); err != nil {
+		return err
+	}
+	a.cleanups.add("tracing", func(ctx context.Context) error {
+		// Spans are no reason for a stop to fail, or to take long.
+		ctx, cancel := context.WithTimeout(ctx, lastSpansTimeout)
+		defer cancel()
+		if err := a.tracing.Stop(ctx); err != nil {
+			a.log.Warn("spans lost", "err", err)
+		}
+		return nil
+	})
+	a.log.Info("sending spans")
+	return nil
+}
+
+// lastSpansTimeout is for a receiver that is away.
+const lastSpansTimeout = 3 * time.Second
 
 func (a *app) openStore(ctx context.Context, cfg *config.Config) error {
 	if cfg.Redis != "" {
@@ -157,6 +187,7 @@ func (a *app) make(ctx context.Context, cfg *config.Config) error {
 	a.proxy, err = proxy.New(proxyConfig(cfg, first, a.addr("agents")), proxy.Deps{
 		Logger: a.log, Metrics: proxy.NewMetrics(a.reg), Keys: a.keys, Blobs: a.store, Conversations: a.conversations(),
 		Peers: peers, Suspect: a.backends.suspect, CheckToken: a.listenTokens.check,
+		Trace: a.tracing.Request(),
 	})
 	if err != nil {
 		return err
