@@ -335,7 +335,8 @@ func (a *agent) cancel(tool string) {
 	m, got, err := a.caller.ask(id, e.method, map[string]any{"name": tool, "arguments": args})
 	a.caller.patience = patience
 	<-told
-	if a.streams() && errors.Is(err, errSilent) {
+	// Nothing keeps the stream of a sidecar that stops for what was cancelled.
+	if _, broke := errors.AsType[connectionError](err); a.streams() && (errors.Is(err, errSilent) || broke && a.w.time.stopped(e.began)) {
 		a.w.ledger.end(e, left, nil)
 		return
 	}

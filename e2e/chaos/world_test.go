@@ -133,8 +133,14 @@ func (w *world) waitSettled() {
 			return false
 		}
 		for i, s := range all {
-			if s.State != "settled" || len(s.Tools) != len(w.tools[legacy][w.servers[i].at().version]) {
+			want := w.tools[legacy][w.servers[i].at().version]
+			if s.State != "settled" || len(s.Tools) != len(want) {
 				return false
+			}
+			for _, tool := range s.Tools {
+				if _, ok := want[tool.Name]; !ok {
+					return false
+				}
 			}
 		}
 		return true
