@@ -16,7 +16,7 @@ const maxEvent = 16<<20 + 64<<10
 // The read buffer of a stream starts small, since most streams are silent, and
 // is given back after a large event.
 const (
-	minEventBuffer  = 2 << 10
+	minEventBuffer  = 1 << 10
 	keepEventBuffer = 64 << 10
 )
 

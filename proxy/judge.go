@@ -5,9 +5,11 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
+	"math/bits"
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 )
 
 // maxWhole is how large a JSON answer may be to be read to its end before the
@@ -23,6 +25,8 @@ type answer struct {
 	plain bool   // the body can be read: it isn't compressed in an unknown way
 	head  []byte // what was read of the body
 	whole bool   // that was all of it
+
+	buffers *wholeBuffers // where head comes from when it is large; nil for nowhere
 }
 
 // newAnswer looks at the header of an answer. What a backend compresses without
@@ -77,6 +81,42 @@ func (g *gunzip) Read(b []byte) (int, error) {
 
 func (g *gunzip) Close() error { return g.body.Close() } //nolint:wrapcheck // nobody looks at it
 
+// wholeBuffers are for large answers that are read to their end before the client
+// gets the first byte.
+type wholeBuffers struct{ pool sync.Pool }
+
+// leastWhole is how large a buffer must be to be worth keeping.
+const leastWhole = 32 << 10
+
+// get returns an empty buffer for n bytes, or, if n is 0, for a number that isn't
+// known: one that was used before, or nil.
+func (b *wholeBuffers) get(n int) []byte {
+	if b == nil || n > 0 && n < leastWhole {
+		return make([]byte, 0, n)
+	}
+
+	have, _ := b.pool.Get().(*[]byte)
+
+	switch {
+	case have != nil && cap(*have) >= n:
+		return (*have)[:0]
+	case n == 0:
+		return nil
+	default:
+		return make([]byte, 0, 1<<bits.Len(uint(n-1)))
+	}
+}
+
+// release gives the memory of a large answer back, which nobody may use any more.
+func (a *answer) release() {
+	if c := cap(a.head); c >= leastWhole && c <= 2*maxWhole {
+		head := a.head[:0]
+		a.buffers.pool.Put(&head)
+	}
+
+	a.head = nil
+}
+
 // read reads up to limit bytes of the body.
 func (a *answer) read(limit int64) error {
 	if a.whole || int64(len(a.head)) > limit {
@@ -84,11 +124,15 @@ func (a *answer) read(limit int64) error {
 	}
 
 	if n := a.ContentLength; n >= 0 && n <= limit && a.head == nil {
-		a.head = make([]byte, n)
+		a.head = a.buffers.get(int(n))[:n]
 		got, err := io.ReadFull(a.Body, a.head)
 		a.head, a.whole = a.head[:got], err == nil
 
 		return err //nolint:wrapcheck // the caller classifies it
+	}
+
+	if a.head == nil && a.ContentLength < 0 {
+		a.head = a.buffers.get(0)
 	}
 
 	buf := bytes.NewBuffer(a.head)
@@ -130,6 +174,12 @@ func namesSession(body []byte) bool {
 // client.
 func (x *exchange) judge(ctx context.Context, resp *http.Response, t target) step {
 	a := newAnswer(resp)
+
+	if x.calls && !x.env.batch { // nothing of the answer is kept
+		a.buffers = &x.p.wholes
+
+		defer a.release()
+	}
 
 	switch {
 	case resp.StatusCode == http.StatusOK && a.kind == typeEventStream && a.plain:

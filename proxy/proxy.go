@@ -81,6 +81,7 @@ type Proxy struct {
 	tasks    tasks
 	peers    *peers // nil when it is alone
 	buffers  copyBuffers
+	wholes   wholeBuffers
 }
 
 // routes are what a configuration makes of a request: replaced as a whole.

@@ -128,6 +128,9 @@ func (t *transport) Do(req *http.Request) (*http.Response, Trace, error) {
 	resp, err := t.rt.RoundTrip(r)
 	trace := p.trace()
 
+	// The answer may be quicker than the count of what was written.
+	trace.Wrote = trace.Wrote || trace.Answered
+
 	if err != nil && req.Context().Err() != nil {
 		// RoundTrip didn't wait for the write to end.
 		trace.Wrote = trace.Connected

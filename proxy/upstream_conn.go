@@ -17,6 +17,9 @@ const (
 	// answers without reading doesn't block the write. More than that is written
 	// while the answer is awaited.
 	inlineWrite = 32 << 10
+	// readBuffer holds the header of an answer and a small body. Each listening
+	// session has one, and what is larger is read past it.
+	readBuffer = 2 << 10
 	// afterFailedWrite is how long an answer may take after a write failed:
 	// backends refuse a request without reading it, and close.
 	afterFailedWrite = time.Second
@@ -49,7 +52,7 @@ type aside struct {
 
 func newPoolConn(p *pool, o origin, conn net.Conn) *poolConn {
 	c := &poolConn{pool: p, origin: o, conn: conn, pulse: newPulse(conn)}
-	c.r = bufio.NewReader(c)
+	c.r = bufio.NewReaderSize(c, readBuffer)
 
 	return c
 }
@@ -178,6 +181,8 @@ func (c *poolConn) answer(req *http.Request, t *Trace) (*http.Response, error) {
 		resp, err := http.ReadResponse(c.r, req)
 
 		switch {
+		case c.left <= 0: // whatever net/http makes of a line that is cut off
+			return nil, errHeaderTooLarge
 		case err != nil:
 			return nil, fmt.Errorf("reading an answer: %w", unexpected(err))
 		case resp.StatusCode == http.StatusSwitchingProtocols:

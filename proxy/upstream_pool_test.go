@@ -341,12 +341,12 @@ func TestPoolCancelledAtTheEnd(t *testing.T) {
 
 // manyConns answers the requests of many connections at one time: initialize with a
 // session, everything else with one and the same body.
-func manyConns(t testing.TB, header http.Header, body string) string {
-	t.Helper()
+func manyConns(tb testing.TB, header http.Header, body string) string {
+	tb.Helper()
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 
 	var head strings.Builder
@@ -389,8 +389,8 @@ func manyConns(t testing.TB, header http.Header, body string) string {
 			})
 		}
 	})
-	t.Cleanup(wg.Wait)
-	t.Cleanup(func() { _ = l.Close() })
+	tb.Cleanup(wg.Wait)
+	tb.Cleanup(func() { _ = l.Close() })
 
 	return "http://" + l.Addr().String() + "/mcp"
 }

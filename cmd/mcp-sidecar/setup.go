@@ -51,6 +51,7 @@ func (a *app) setUp(ctx context.Context) error {
 	if err := a.make(ctx, cfg); err != nil {
 		return err
 	}
+	a.spawn(ctx, "memory", collectGarbage)
 	a.spawn(ctx, "registry", a.registry.Run)
 	if a.replicas != nil {
 		a.spawn(ctx, "replicas", a.replicas.Run)
