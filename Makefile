@@ -143,7 +143,7 @@ docs: ## Write what is generated of the documents: the table in docs/metrics.md
 	UPDATE_DOCS=1 go test -count=1 -run TestMetricsAreDocumented ./cmd/mcp-sidecar
 
 .PHONY: docs-check
-docs-check: ## Check the documents' links, and what they say of flags, keys, commands, metrics and alerts
+docs-check: ## Check the documents' links, the tests that they name, and what they say of flags, keys, commands, metrics and alerts
 	go test -count=1 -run 'AreDocumented$$' ./cmd/mcp-sidecar
 	go -C tools/charttest test -count=1 -run TestEveryAlertHasARunbook ./rules
 	go -C tools test ./docscheck

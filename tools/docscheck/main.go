@@ -1,10 +1,11 @@
 // Command docscheck checks the links of every Markdown file below a directory
 // that lead to another file of the repository or to a heading. It knows nothing
-// of the web: links with a scheme are left alone.
+// of the web: links with a scheme are left alone. And it checks that the Go tests
+// that they name exist, written as `TestName` or `TestName/case`.
 //
 //	docscheck DIR
 //
-// It prints every broken link as FILE:LINE and exits 1 when there is one.
+// It prints every broken link and missing test as FILE:LINE and exits 1 when there is one.
 package main
 
 import (
@@ -33,15 +34,20 @@ func main() {
 		fmt.Println(p)
 	}
 
-	fmt.Printf("%d documents, %d broken links\n", files, len(problems))
+	fmt.Printf("%d documents, %d broken links and missing tests\n", files, len(problems))
 
 	if len(problems) > 0 {
 		os.Exit(1)
 	}
 }
 
-// check returns the broken links below root and the number of documents read.
+// check returns what is broken below root and the number of documents read.
 func check(root string) (problems []string, files int, err error) {
+	tests, err := testsBelow(root)
+	if err != nil {
+		return nil, 0, err
+	}
+
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -54,7 +60,7 @@ func check(root string) (problems []string, files int, err error) {
 
 		files++
 
-		broken, err := checkFile(root, path)
+		broken, err := checkFile(root, path, tests)
 		problems = append(problems, broken...)
 
 		return err
@@ -72,9 +78,12 @@ var (
 	// link matches [text](target) and [text](target "title").
 	link = regexp.MustCompile(`\]\(<?([^)\s>]+)>?(?:\s+"[^"]*")?\)`)
 	code = regexp.MustCompile("`[^`]*`")
+	// testName matches a test in the text, defined one in the code.
+	testName = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)(?:/[^`]*)?`")
+	defined  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
 )
 
-func checkFile(root, path string) ([]string, error) {
+func checkFile(root, path string, tests map[string]bool) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -88,9 +97,38 @@ func checkFile(root, path string) ([]string, error) {
 				problems = append(problems, fmt.Sprintf("%s:%d: %s: %s", path, n+1, m[1], why))
 			}
 		}
+
+		for _, m := range testName.FindAllStringSubmatch(line, -1) {
+			if !tests[m[1]] {
+				problems = append(problems, fmt.Sprintf("%s:%d: there is no test %s", path, n+1, m[1]))
+			}
+		}
 	}
 
 	return problems, nil
+}
+
+// testsBelow returns the names of all Go tests below root.
+func testsBelow(root string) (map[string]bool, error) {
+	tests := map[string]bool{}
+
+	return tests, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && skipped(d.Name()) && path != root:
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+
+		text, err := os.ReadFile(path)
+		for _, m := range defined.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+
+		return err
+	})
 }
 
 // follow returns why a link of a document leads nowhere, or "".

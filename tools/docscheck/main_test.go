@@ -29,6 +29,8 @@ func TestCheck(t *testing.T) {
 		{"no file", "\n[x](gone.md)", []string{"doc.md:2: gone.md: no such file"}},
 		{"no heading", "[x](other.md#gone)", []string{"no such heading"}},
 		{"heading only in code", "[x](other.md#not-a-heading)", []string{"no such heading"}},
+		{"tests", "`TestThere`, `TestThere/case` and `FuzzThere`; TestGone without ticks", nil},
+		{"missing test", "`x`: `TestGone`, `Testing`", []string{"there is no test TestGone"}},
 		{"two on a line", "[x](gone.md) and ![y](gone.png)", []string{"gone.md", "gone.png"}},
 	}
 	for _, tt := range tests {
@@ -37,6 +39,7 @@ func TestCheck(t *testing.T) {
 
 			root := t.TempDir()
 			write(t, root, "doc.md", tt.text)
+			write(t, root, "x_test.go", "package x\n\nfunc TestThere(t *testing.T) {}\n\nfunc FuzzThere(f *testing.F) {}\n")
 			write(t, root, "docs/deep.md", "up: [other](../other.md#twice)")
 			write(t, root, "node_modules/x/README.md", "[x](gone.md)")
 			write(t, root, "other.md", "# What *it* does, and `why`\n## Twice\n## Twice\n<a id=\"by-hand\"></a>\n```\n# Not a heading\n```\n")
