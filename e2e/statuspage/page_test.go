@@ -42,6 +42,11 @@ func TestSwap(t *testing.T) {
 	ask[any](b, `document.querySelector('.changed details summary').click()`)
 	b.sees(".diff", `−   "description": "Says the same."`, `+       "times": {`)
 	b.picture("swapped")
+	b.do(chromedp.EmulateViewport(390, 844))
+	if wide := ask[float64](b, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
+		t.Errorf("on a telephone the page is %v pixels too wide", wide)
+	}
+	b.picture("narrow")
 }
 
 // TestFailingRefreshes: what doesn't work is told first, and why.

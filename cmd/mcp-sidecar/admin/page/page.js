@@ -252,6 +252,7 @@ const shortHash = (hash) => (hash ?? '').replace('sha256:', '').slice(0, 8);
 
 function showFilters(status, counts) {
   const all = Object.values(counts).reduce((sum, n) => sum + n, 0);
+  $('filter').hidden = all === 0 && !Object.values(state.filter).some(Boolean);
   const choices = [['', 'All', all], ...Object.keys(conversationState).map((s) => [s, s, counts[s]])];
   keep($('states'), choices, ([s]) => `chip ${s}`, ([s, word]) => chip('state', s, word, state.filter.state, (value) => setFilter({ state: value })), (box, [s, , n]) => {
     const number = box.querySelector('b');
