@@ -82,7 +82,7 @@ func (a *app) server(ctx context.Context, h http.Handler) *http.Server {
 // serve serves a handler until the app stops. Requests that still run then are
 // given drain, or, without one, a moment.
 func (a *app) serve(ctx context.Context, b *binding, h http.Handler, drain func(context.Context, *http.Server) error) {
-	srv := a.server(ctx, h)
+	srv := a.server(ctx, tellPanics(a.log, h))
 	a.spawn(ctx, b.name, func(context.Context) error {
 		if err := srv.Serve(b); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			return err
