@@ -23,8 +23,8 @@ type Config struct {
 	// Watch lists files and directories whose change replaces the processes;
 	// relative ones start at Dir. In directories, hidden files and what
 	// interpreters leave behind don't count. If nil, these are the program and
-	// those of its arguments that are files, or scripts that aren't there yet; empty
-	// turns it off.
+	// those of its arguments that are scripts, also ones that aren't there yet, or
+	// executable; empty turns it off.
 	Watch []string
 
 	// BackoffMin and BackoffMax bound the time after a failed start in which none

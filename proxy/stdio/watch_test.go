@@ -184,6 +184,12 @@ func TestWatched(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "server.py"), "")
 	write(t, filepath.Join(dir, "bin", "run"), "")
+	write(t, filepath.Join(dir, "notes.db"), "")
+	write(t, filepath.Join(dir, "lib.py", "file"), "")
+
+	if err := os.Chmod(filepath.Join(dir, "bin", "run"), 0o700); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
 
 	for _, tt := range []struct {
 		name string
@@ -192,6 +198,7 @@ func TestWatched(t *testing.T) {
 	}{
 		{"program and script", Config{Command: []string{"./bin/run", "-u", "server.py", "bin", "none"}, Dir: dir}, []string{filepath.Join(dir, "bin/run"), filepath.Join(dir, "server.py")}},
 		{"not deployed yet", Config{Command: []string{"./bin/run", "dist/index.js", "data.db"}, Dir: dir}, []string{filepath.Join(dir, "bin/run"), filepath.Join(dir, "dist/index.js")}},
+		{"what it writes", Config{Command: []string{"./bin/run", "./bin/run", "--db", "notes.db", "lib.py"}, Dir: dir}, []string{filepath.Join(dir, "bin/run"), filepath.Join(dir, "bin/run")}},
 		{"configured", Config{Command: []string{"x", "server.py"}, Dir: dir, Watch: []string{"src", "/abs"}}, []string{filepath.Join(dir, "src"), "/abs"}},
 		{"off", Config{Command: []string{"./bin/run"}, Dir: dir, Watch: []string{}}, nil},
 		{"not installed", Config{Command: []string{"no such program"}}, nil},

@@ -39,7 +39,7 @@ func watched(cfg *Config) []string {
 	}
 
 	for _, arg := range cfg.Command[1:] {
-		if path := inDir(cfg.Dir, arg); !strings.HasPrefix(arg, "-") && isFile(path) {
+		if path := inDir(cfg.Dir, arg); !strings.HasPrefix(arg, "-") && isProgram(path) {
 			roots = append(roots, path)
 		}
 	}
@@ -47,18 +47,19 @@ func watched(cfg *Config) []string {
 	return roots
 }
 
-// isFile reports whether there is a file, or will be: a script that is missing is
-// being deployed. What else is missing the program may be about to write.
-func isFile(path string) bool {
+// isProgram reports whether a path is that of a script, which may be missing while
+// it is being deployed, or of an executable file. Other files are left out: the
+// program may write to them.
+func isProgram(path string) bool {
 	info, err := os.Stat(path)
-	if err == nil {
-		return info.Mode().IsRegular()
+	if err == nil && !info.Mode().IsRegular() {
+		return false
 	}
 
 	switch filepath.Ext(path) {
 	case ".cjs", ".jar", ".js", ".lua", ".mjs", ".php", ".pl", ".py", ".pyz", ".rb", ".sh", ".ts":
 		return true
 	default:
-		return false
+		return err == nil && info.Mode()&0o111 != 0
 	}
 }
