@@ -187,7 +187,7 @@ func TestWatched(t *testing.T) {
 	write(t, filepath.Join(dir, "notes.db"), "")
 	write(t, filepath.Join(dir, "lib.py", "file"), "")
 
-	if err := os.Chmod(filepath.Join(dir, "bin", "run"), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.Chmod(filepath.Join(dir, "bin", "run"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 
