@@ -20,10 +20,9 @@ import (
 
 // sidecar is a running sidecar.
 type sidecar struct {
-	t             *testing.T
-	listen, ops   string
-	configuration string
-	api           *admin.Client
+	t           *testing.T
+	listen, ops string
+	api         *admin.Client
 }
 
 // place is where a sidecar listens; it may be told to others before it runs.
@@ -46,8 +45,8 @@ func startSidecar(t *testing.T, at place, backends map[string]*backend, lines ..
 	for name, b := range backends {
 		lines = append(lines, fmt.Sprintf("- {name: %s, path: /%s/mcp, upstream: http://%s/mcp}", name, name, b.addr))
 	}
-	s := &sidecar{t: t, listen: at.listen, ops: at.ops, configuration: write(t, "config.yaml", strings.Join(lines, "\n")+"\n")}
-	proc.Start(t, sidecarPath, "run", "--config", s.configuration)
+	s := &sidecar{t: t, listen: at.listen, ops: at.ops}
+	proc.Start(t, sidecarPath, "run", "--config", write(t, "config.yaml", strings.Join(lines, "\n")+"\n"))
 	proc.WaitListening(t, at.listen)
 	var err error
 	if s.api, err = admin.NewClient(at.ctrl, ""); err != nil {
