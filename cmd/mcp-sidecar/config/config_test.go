@@ -85,6 +85,13 @@ func TestProblems(t *testing.T) {
 		{"registration without tokens", ok + "registerListen: :9092\n", []string{
 			`f.yaml:2:1: registerListen: nobody could register: set registerTokenFile at an entry of agentServers`,
 		}},
+		{"redis without a key", ok + "redis: redis://localhost\n", []string{
+			`f.yaml:2:1: redis: replicas must be able to open each other's sessions: give all of them the same --session-key-file`,
+		}},
+		{"redis with its password", ok + "sessionKeyFile: k\nredis: redis://u:s3cret@localhost\n", []string{
+			`f.yaml:3:1: redis: the URL must not hold the password: put it into a file and name that with --redis-password-file`,
+		}},
+		{"redis files without redis", ok + "redisPasswordFile: p\n", []string{`f.yaml:2:1: redisPasswordFile: is for --redis, which is not set`}},
 		{"half TLS", ok + "tlsCertFile: c.pem\n", []string{`f.yaml: tlsKeyFile: TLS needs both a certificate and a key file`}},
 		{"bad upstream", "upstream: 127.0.0.1:9000\n", []string{`f.yaml:1:11: upstream: not a URL (first path segment in URL cannot contain colon): write it like http://127.0.0.1:9000/mcp`}},
 		{"upstream with a password", "upstream: http://me:secret@h/mcp\n", []string{`f.yaml:1:1: upstream: must not hold a user or a password: give credentials in a file`}},
