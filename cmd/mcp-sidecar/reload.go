@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"reflect"
 	"slices"
 	"time"
@@ -52,6 +54,7 @@ func (a *app) watchFiles(ctx context.Context) error {
 	defer func() { <-ended }()
 	retry := time.NewTicker(retryRejected)
 	defer retry.Stop()
+	missing := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -59,11 +62,23 @@ func (a *app) watchFiles(ctx context.Context) error {
 		case <-change:
 			_ = a.reloadBecause(ctx, changed) // it has logged what is wrong
 		case <-retry.C:
-			if a.configErr.Load() != nil {
+			// A file that is being replaced may be away for a moment.
+			before := missing
+			missing = a.fileMissing()
+			if a.configErr.Load() != nil || missing && before {
 				_ = a.reloadBecause(ctx, again)
 			}
 		}
 	}
+}
+
+// fileMissing reports whether there is no configuration file although there was one.
+func (a *app) fileMissing() bool {
+	if a.file == "" {
+		return false
+	}
+	_, err := os.Stat(a.file)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 func (a *app) watchedFiles() []string {
