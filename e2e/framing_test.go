@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,7 +22,6 @@ import (
 // TestFraming sends requests whose end can be read in more than one way. They are
 // refused, or the backend gets exactly the one request that the client sent.
 func TestFraming(t *testing.T) {
-	t.Parallel()
 	b := startBackend(t)
 	s := startSidecar(t, b)
 	c := connect(t, s.url())
@@ -30,7 +30,7 @@ func TestFraming(t *testing.T) {
 	}
 	chunks := func(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body) }
 	hidden := "POST /mcp HTTP/1.1\r\nHost: " + s.listen + "\r\nMcp-Session-Id: " + c.session +
-		"\r\nContent-Length: " + fmt.Sprint(len(call("hidden"))) + "\r\n\r\n" + call("hidden")
+		"\r\nContent-Length: " + strconv.Itoa(len(call("hidden"))) + "\r\n\r\n" + call("hidden")
 	for _, tt := range []struct {
 		name, header, body string
 		status             int
@@ -64,6 +64,7 @@ func TestFraming(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != tt.status {
 				t.Errorf("the answer is %d %.200s %v, want %d", resp.StatusCode, body, err, tt.status)
@@ -124,13 +125,13 @@ func TestCompressedAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { resp.Body.Close() })
-		if e := resp.Header.Get("Content-Encoding"); resp.StatusCode != 200 || e != "" {
+		if e := resp.Header.Get("Content-Encoding"); resp.StatusCode != http.StatusOK || e != "" {
 			t.Fatalf("%s: %d, encoded as %q", method, resp.StatusCode, e)
 		}
 		return resp
 	}
 
-	body, err := io.ReadAll(send("ping").Body)
+	body, err := io.ReadAll(send("ping").Body) //nolint:bodyclose // at the end of the test
 	if want := `{"jsonrpc":"2.0","id":1,"result":{"big":12345678901234567890}}`; err != nil || string(body) != want {
 		t.Errorf("the answer is %s %v, want %s", body, err, want)
 	}
@@ -138,7 +139,7 @@ func TestCompressedAnswers(t *testing.T) {
 		t.Errorf("the backend was asked for %v", got)
 	}
 
-	in := bufio.NewReader(send("tools/call").Body)
+	in := bufio.NewReader(send("tools/call").Body) //nolint:bodyclose // at the end of the test
 	var got strings.Builder
 	for !strings.Contains(got.String(), "progress") { // it comes before the backend goes on
 		line, err := in.ReadString('\n')

@@ -137,7 +137,9 @@ func TestStopEndsRefreshes(t *testing.T) {
 		t.Errorf("/livez: %d %s", status, body)
 	}
 	cancel()
-	<-stopped
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestFailedStartIsUndone(t *testing.T) {
