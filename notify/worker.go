@@ -114,7 +114,7 @@ func (a *attempt) call(ctx, callCtx context.Context) error {
 	a.event(Event{Type: EventStarted})
 	callCtx, cancel := context.WithTimeoutCause(callCtx, a.r.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
-	end := a.traced(&callCtx)
+	callCtx, end := a.traced(callCtx)
 	err := a.client.refresh(callCtx, call{id: a.id, servers: a.targets, forced: a.view.Forced, gate: func() error { return a.gate(ctx) }})
 	end(ReasonOf(err))
 	a.noteAnswer(err)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -145,9 +146,7 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	if err != nil {
 		return err
 	}
-	for name, values := range c.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.header)
 	req.Header.Set("Content-Type", "application/x-protobuf")
 	if c.gzip {
 		req.Header.Set("Content-Encoding", "gzip")
