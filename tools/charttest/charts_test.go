@@ -3,6 +3,7 @@ package charttest
 import (
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -164,6 +165,16 @@ func TestVersionsAgree(t *testing.T) {
 	read("mcp-sidecar-lib/values.yaml", &values)
 	if app.AppVersion != lib.AppVersion || values.Image.Tag != lib.AppVersion {
 		t.Errorf("appVersion is %q and %q, the image's tag %q: all must be the release's version", app.AppVersion, lib.AppVersion, values.Image.Tag)
+	}
+	// The program's version is its commit's tag. Between two tags it is none of the charts'.
+	tags, err := exec.CommandContext(t.Context(), "git", "-C", repository, "tag", "--points-at", "HEAD", "--list", "v*").Output()
+	if err != nil {
+		t.Fatalf("asking git for the version: %v", err)
+	}
+	for tag := range strings.FieldsSeq(string(tags)) {
+		if tag != "v"+lib.AppVersion {
+			t.Errorf("appVersion is %q, and the program's version is %s", lib.AppVersion, tag)
+		}
 	}
 	if app.Dependency[0].Version != lib.Version || app.KubeVersion != lib.KubeVersion {
 		t.Errorf("the application chart wants library %q for %s, which is %q for %s", app.Dependency[0].Version, app.KubeVersion, lib.Version, lib.KubeVersion)
