@@ -48,9 +48,9 @@ type sseSession struct {
 	params  []byte        // of the client's initialize, once the backend answered it
 	said    bool          // the client said that it is initialised
 	first   *sseMessage   // the message that says so: no other overtakes it
-	running int           // messages
-	ending  bool          // the stream ends with the last of them
-	refused bool          // the session is over, and messages are told so
+	running map[*sseMessage]struct{}
+	ending  bool // the stream ends with the last of them
+	refused bool // the session is over, and messages are told so
 }
 
 // serveSSE serves both addresses of the old transport, which are one here.
@@ -199,7 +199,7 @@ func (s *sseSession) stop(cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if quiet && s.running > 0 {
+	if quiet && len(s.running) > 0 {
 		s.ending = true
 		return
 	}
@@ -208,10 +208,10 @@ func (s *sseSession) stop(cancel func()) {
 }
 
 // ran notes that a message is dealt with.
-func (s *sseSession) ran() {
+func (s *sseSession) ran(m *sseMessage) {
 	s.mu.Lock()
-	s.running--
-	end := s.ending && s.running == 0
+	delete(s.running, m)
+	end := s.ending && len(s.running) == 0
 	s.mu.Unlock()
 
 	if end {

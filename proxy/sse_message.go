@@ -19,8 +19,9 @@ import (
 type sseMessage struct {
 	*exchange
 
-	told  atomic.Bool
-	reply chan *answer // what to answer the POST with, nil for 202; gets one
+	told    atomic.Bool
+	dropped atomic.Bool  // the client cancelled a request of it
+	reply   chan *answer // what to answer the POST with, nil for 202; gets one
 
 	born      life          // of the session when the message came
 	announces bool          // it is notifications/initialized
@@ -100,8 +101,11 @@ func (s *sseSession) post(ctx context.Context, m *sseMessage) bool {
 		return false
 	}
 
-	s.running++
+	if s.running == nil {
+		s.running = make(map[*sseMessage]struct{})
+	}
 
+	s.running[m] = struct{}{}
 	s.said = s.said || said
 
 	if said && !m.env.batch {
@@ -125,6 +129,8 @@ func (s *sseSession) answerTo(m *message) life {
 // cancel ends what the client cancelled, wherever it is. It returns true when the
 // backend never had it.
 func (s *sseSession) cancel(id []byte) bool {
+	s.drop(id)
+
 	if s.sess.cancelHeld(id) {
 		return true
 	}
@@ -140,6 +146,21 @@ func (s *sseSession) cancel(id []byte) bool {
 	return false
 }
 
+// drop marks the messages with a request that the client cancelled: one may be on
+// its way from where it was held to the backend, or back.
+func (s *sseSession) drop(id []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	for m := range s.running {
+		for i := range m.env.messages {
+			if e := &m.env.messages[i]; e.kind == kindRequest && idKey(e.id) == idKey(id) {
+				m.dropped.Store(true)
+			}
+		}
+	}
+}
+
 // run brings a message to the backend and sees to it that its requests are
 // answered.
 func (s *sseSession) run(ctx context.Context, m *sseMessage) {
@@ -147,7 +168,7 @@ func (s *sseSession) run(ctx context.Context, m *sseMessage) {
 	m.cancel = cancel
 
 	defer cancel(nil)
-	defer s.ran()
+	defer s.ran(m)
 	defer m.ended()
 	defer m.tell(nil)
 	defer s.letOthers(m)
@@ -263,6 +284,10 @@ func (s *sseSession) try(ctx context.Context, m *sseMessage, l *sseLink) step {
 		return s.fail(m, tooManyFailure())
 	case err != nil:
 		return again
+	}
+
+	if m.dropped.Load() { // while nobody could have found it
+		m.cancel(errCancelled)
 	}
 
 	if m.lists {
