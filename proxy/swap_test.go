@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -356,6 +358,23 @@ func TestDeadPooledConnections(t *testing.T) {
 
 		wg.Wait()
 		r.swap(mcpServer([]string{"a"}))
+		eventually(t, "the kernel has the end of all connections", func() error {
+			p, ok := r.proxy.own.(*pool)
+			if !ok {
+				t.Fatalf("%T", r.proxy.own)
+			}
+
+			p.mu.Lock()
+			defer p.mu.Unlock()
+
+			for _, conns := range p.idle {
+				if slices.ContainsFunc(conns, func(c *poolConn) bool { return c.pulse.alive() }) {
+					return errors.New("not of all")
+				}
+			}
+
+			return nil
+		})
 
 		if g := r.post(id, callBody(99, "a")); g.status != 200 || !strings.Contains(g.body, "ran a") {
 			t.Fatalf("round %d: %d %s", round, g.status, g.body)
