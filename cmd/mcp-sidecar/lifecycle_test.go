@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -137,7 +138,7 @@ func TestStopEndsRefreshes(t *testing.T) {
 		t.Errorf("/livez: %d %s", status, body)
 	}
 	cancel()
-	if err := <-stopped; err != nil {
+	if err := <-stopped; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
