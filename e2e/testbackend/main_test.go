@@ -327,7 +327,7 @@ func TestUnknownSession(t *testing.T) {
 }
 
 func TestPhases(t *testing.T) {
-	s := start(t, "-mode", "stateless", "-closed", "1ms", "-unavailable", "100ms", "-unavailable-status", "404", "-empty", "100ms")
+	s := start(t, "-mode", "stateless", "-closed", "1ms", "-unavailable", "1s", "-unavailable-status", "404", "-empty", "1s")
 	if status := get(t, s.url+"/health"); status != 200 {
 		t.Errorf("health: %d", status)
 	}
