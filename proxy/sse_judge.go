@@ -53,6 +53,7 @@ func (s *sseSession) judge(ctx context.Context, m *sseMessage, l *sseLink, a *an
 		}
 
 		m.accepted(ctx, true)
+		s.letOthers(m) // the client may send the next as soon as it is told
 		m.tell(a)
 
 		if m.requests == 0 {
