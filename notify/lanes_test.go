@@ -55,8 +55,9 @@ func TestHangingAgentServerDelaysNoOther(t *testing.T) {
 		if n := h.clients["hangs"].count(); n > 30 {
 			t.Errorf("%d calls to an agent server that hangs", n)
 		}
-		if diff := cmp.Diff(map[conversation.State]int{conversation.StateParked: 100}, h.states(stuck)); diff != "" {
-			t.Error(diff)
+		// One may be the last that it was tried with.
+		if states := h.states(stuck); states[conversation.StateParked] < 99 || states[conversation.StateParked]+states[conversation.StateFailed] != 100 {
+			t.Errorf("states: %v", states)
 		}
 		if h.failures("hangs", ReasonTimeout) < 100 {
 			t.Error("the failures are not counted")
