@@ -12,27 +12,55 @@ type item struct{ id, value string }
 
 type runScript func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
 
-// walk goes through the index, page by page. Nothing is held meanwhile: the caller may write.
-func (s *Store) walk(ctx context.Context, page runScript) iter.Seq2[item, error] {
+// page is a part of a walk.
+type page struct {
+	found []string // where to go on, then ids and values in turn
+	err   error
+}
+
+// walk goes through the index, page by page: the next one is on its way while the caller works on the one before. Nothing is held meanwhile:
+// the caller may write.
+func (s *Store) walk(ctx context.Context, script runScript) iter.Seq2[item, error] {
 	return func(yield func(item, error) bool) {
-		for from := "-"; ; {
-			var found []string
-			if err := s.use(ctx, func(ctx context.Context) (err error) {
-				found, err = page(ctx, s.client, []string{s.index()}, s.key("conversation", ""), from, pageLength).StringSlice()
-				return err
-			}); err != nil {
-				yield(item{}, err)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		ahead := s.fetch(ctx, script, "-")
+		for {
+			p := <-ahead
+			if p.err != nil {
+				yield(item{}, p.err)
 				return
 			}
-			for i := 1; i+1 < len(found); i += 2 {
-				if !yield(item{found[i], found[i+1]}, nil) {
+			more := len(p.found) > 0 && p.found[0] != ""
+			if more {
+				ahead = s.fetch(ctx, script, "("+p.found[0])
+			}
+			for i := 1; i+1 < len(p.found); i += 2 {
+				if !yield(item{p.found[i], p.found[i+1]}, nil) {
+					cancel()
+					if more {
+						<-ahead
+					}
 					return
 				}
 			}
-			if len(found) == 0 || found[0] == "" {
+			if !more {
 				return
 			}
-			from = "(" + found[0]
 		}
 	}
+}
+
+// fetch asks for a page and returns at once.
+func (s *Store) fetch(ctx context.Context, script runScript, from string) <-chan page {
+	c := make(chan page, 1)
+	go func() {
+		var p page
+		p.err = s.use(ctx, func(ctx context.Context) (err error) {
+			p.found, err = script(ctx, s.client, []string{s.index()}, s.key("conversation", ""), from, pageLength).StringSlice()
+			return err
+		})
+		c <- p
+	}()
+	return c
 }
