@@ -166,7 +166,7 @@ func TestExpectAndChunked(t *testing.T) {
 // TestSlowBody: a client that takes its time with the body is sent away, and one
 // whose call takes long isn't.
 func TestSlowBody(t *testing.T) {
-	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.BodyTimeout = 200 * time.Millisecond })
+	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.BodyTimeout = 500 * time.Millisecond })
 	leave := make(chan struct{})
 	s := &stub{}
 	s.handle = func(_ http.ResponseWriter, _ *http.Request, m stubMessage) bool {
