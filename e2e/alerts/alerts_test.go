@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -25,26 +23,10 @@ var sidecarPath, backendPath string
 const id = "c0ffee00-0000-4000-8000-000000000001"
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "mcp-sidecar-alerts-*")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	err = proc.Build(context.Background(), dir, "github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar", "github.com/mcp-sidecar/mcp-sidecar/e2e/testbackend")
-	if err != nil {
-		return 1, err
-	}
-	sidecarPath, backendPath = filepath.Join(dir, "mcp-sidecar"), filepath.Join(dir, "testbackend")
-	return m.Run(), nil
+	proc.Main(m, func(ctx context.Context, dir string) error {
+		sidecarPath, backendPath = filepath.Join(dir, "mcp-sidecar"), filepath.Join(dir, "testbackend")
+		return proc.Build(ctx, dir, proc.Sidecar, proc.Testbackend)
+	}, nil)
 }
 
 // sessionKey writes a key that pods share.

@@ -4,8 +4,7 @@ package chaos
 
 import (
 	"context"
-	"flag"
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -22,37 +21,14 @@ import (
 var sidecarPath, backendPath string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "mcp-sidecar-chaos-*")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	ctx := context.Background()
-	var race []string
-	if raceEnabled { // data races of the sidecar are found too
-		race = []string{"-race"}
-	}
-	if err := proc.Build(ctx, dir, append(race, "github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar")...); err != nil {
-		return 1, err
-	}
-	if err := proc.Build(ctx, dir, "github.com/mcp-sidecar/mcp-sidecar/e2e/testbackend"); err != nil {
-		return 1, err
-	}
-	sidecarPath, backendPath = filepath.Join(dir, "mcp-sidecar"), filepath.Join(dir, "testbackend")
-	if code = m.Run(); code == 0 {
-		err = goleak.Find()
-	}
-	return code, err
+	proc.Main(m, func(ctx context.Context, dir string) error {
+		var race []string
+		if raceEnabled { // data races of the sidecar are found too
+			race = []string{"-race"}
+		}
+		sidecarPath, backendPath = filepath.Join(dir, "mcp-sidecar"), filepath.Join(dir, "testbackend")
+		return errors.Join(proc.Build(ctx, dir, append(race, proc.Sidecar)...), proc.Build(ctx, dir, proc.Testbackend))
+	}, func() error { return goleak.Find() })
 }
 
 // duration is how long things fail.

@@ -7,7 +7,6 @@ package gosdk
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,29 +25,14 @@ import (
 var bin string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	var err error
-	if bin, err = os.MkdirTemp("", "mcp-sidecar-gosdk-*"); err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(bin)
-	// From the sidecar's own module, with the versions that it is made with.
-	if err := os.Chdir("../.."); err != nil {
-		return 1, err
-	}
-	if err := proc.Build(context.Background(), bin, "./cmd/mcp-sidecar", "./e2e/testbackend"); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	proc.Main(m, func(ctx context.Context, dir string) error {
+		bin = dir
+		// From the sidecar's own module, with the versions that it is made with.
+		if err := os.Chdir("../.."); err != nil {
+			return err
+		}
+		return proc.Build(ctx, dir, proc.Sidecar, proc.Testbackend)
+	}, nil)
 }
 
 // TestSwap kills the backend again and again under ten clients that call a tool

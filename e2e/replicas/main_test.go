@@ -4,8 +4,6 @@ package replicas
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -16,24 +14,8 @@ import (
 var sidecarPath, backendPath string
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "mcp-sidecar-replicas-*")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	if err := proc.Build(context.Background(), dir,
-		"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar", "github.com/mcp-sidecar/mcp-sidecar/e2e/testbackend"); err != nil {
-		return 1, err
-	}
-	sidecarPath, backendPath = filepath.Join(dir, "mcp-sidecar"), filepath.Join(dir, "testbackend")
-	return m.Run(), nil
+	proc.Main(m, func(ctx context.Context, dir string) error {
+		sidecarPath, backendPath = filepath.Join(dir, "mcp-sidecar"), filepath.Join(dir, "testbackend")
+		return proc.Build(ctx, dir, proc.Sidecar, proc.Testbackend)
+	}, nil)
 }

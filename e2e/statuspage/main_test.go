@@ -9,8 +9,7 @@ package statuspage
 
 import (
 	"context"
-	"flag"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,36 +22,18 @@ import (
 var bin, pictures, here string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := runAll(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runAll(m *testing.M) (int, error) {
-	var err error
-	if bin, err = os.MkdirTemp("", "mcp-sidecar-page-*"); err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(bin)
-	if here, err = os.Getwd(); err != nil {
-		return 1, err
-	}
-	// From the sidecar's own module, with the versions that it is made with.
-	if err := os.Chdir("../.."); err != nil {
-		return 1, err
-	}
-	if err := proc.Build(context.Background(), bin, "./cmd/mcp-sidecar", "./e2e/testbackend"); err != nil {
-		return 1, err
-	}
-	if pictures, err = filepath.Abs("dist/statuspage"); err != nil {
-		return 1, err
-	}
-	if err := os.MkdirAll(pictures, 0o755); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	proc.Main(m, func(ctx context.Context, dir string) (err error) {
+		bin = dir
+		if here, err = os.Getwd(); err != nil {
+			return err
+		}
+		// From the sidecar's own module, with the versions that it is made with.
+		if err := os.Chdir("../.."); err != nil {
+			return err
+		}
+		if pictures, err = filepath.Abs("dist/statuspage"); err != nil {
+			return err
+		}
+		return errors.Join(os.MkdirAll(pictures, 0o755), proc.Build(ctx, dir, proc.Sidecar, proc.Testbackend))
+	}, nil)
 }
