@@ -7,48 +7,19 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 	"github.com/mcp-sidecar/mcp-sidecar/conversation/boltstore"
+	"github.com/mcp-sidecar/mcp-sidecar/conversation/storetest"
 )
-
-const many = 100_000
-
-func manyID(i int) conversation.ID {
-	return conversation.ID(fmt.Sprintf("%08x-d9cb-469f-a165-708677289%03x", i*2654435761, i%4096))
-}
 
 // manyStore returns a store with 100,000 conversations that have generation 1 of tools.
 func manyStore(b *testing.B) *boltstore.Store {
 	b.Helper()
 	s := openStore(b, filepath.Join(b.TempDir(), "state.db"))
-	if err := s.PutGeneration(b.Context(), conversation.Generation{Server: "tools", Number: 1, Hash: "sha256:a", At: time.Now()}); err != nil {
-		b.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	const writers = 512
-	for w := range writers {
-		wg.Go(func() {
-			for i := w; i < many; i += writers {
-				now := time.Now().UTC()
-				if _, err := s.Put(b.Context(), conversation.Conversation{
-					ID: manyID(i), AgentServer: "default", Source: conversation.SourceURL,
-					Servers: map[string]conversation.Applied{"tools": {
-						Generation: 1, Hash: "sha256:0123456789012345678901234567890123456789012345678901234567890123",
-						How: conversation.HowObserved, At: now,
-					}},
-					CreatedAt: now, RegisteredAt: now, RenewedAt: now, LastActive: now,
-				}); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
+	storetest.Fill(b, s, 512)
 	return s
 }
 
@@ -64,53 +35,20 @@ func loadMany(b *testing.B, s conversation.Store) *conversation.Registry {
 	return r
 }
 
-// loop runs fn as b.Loop does and reports the processor time too, which other processes disturb less.
-func loop(b *testing.B, fn func(i int)) {
-	b.Helper()
-	i := 0
-	began := cpuTime(b)
-	for b.Loop() {
-		fn(i)
-		i++
-	}
-	b.ReportMetric(float64((cpuTime(b)-began).Microseconds())/1000/float64(i), "cpu-ms/op")
-}
-
-func cpuTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
 func BenchmarkLoad100k(b *testing.B) {
 	s := manyStore(b)
-	before := heap()
-	var r *conversation.Registry
-	loop(b, func(int) { r = loadMany(b, s) })
-	b.ReportMetric(float64(heap()-before)/many, "B/conversation")
-	runtime.KeepAlive(r)
+	storetest.Load(b, func() *conversation.Registry { return loadMany(b, s) })
 }
 
 // BenchmarkSettle100k begins a generation and looks who needs it.
 func BenchmarkSettle100k(b *testing.B) {
 	r := loadMany(b, manyStore(b))
 	b.ReportAllocs()
-	loop(b, func(i int) {
+	storetest.Loop(b, func(i int) {
 		if _, _, err := r.Settle(b.Context(), "tools", strconv.Itoa(i), nil, time.Now()); err != nil {
 			b.Fatal(err)
 		}
-		if ids, _ := r.Due(time.Now()); len(ids) != many {
+		if ids, _ := r.Due(time.Now()); len(ids) != storetest.Many {
 			b.Fatalf("%d are due", len(ids))
 		}
 	})
@@ -120,12 +58,12 @@ func BenchmarkSettle100k(b *testing.B) {
 func BenchmarkDueLast100k(b *testing.B) {
 	r := loadMany(b, manyStore(b))
 	for i := range 100 {
-		if err := r.Refresh(b.Context(), manyID(i)); err != nil {
+		if err := r.Refresh(b.Context(), storetest.ManyID(i)); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportAllocs()
-	loop(b, func(int) {
+	storetest.Loop(b, func(int) {
 		if ids, _ := r.Due(time.Now()); len(ids) != 100 {
 			b.Fatalf("%d are due", len(ids))
 		}
@@ -148,7 +86,7 @@ func BenchmarkCounts100k(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
-	loop(b, func(int) { r.Counts() })
+	storetest.Loop(b, func(int) { r.Counts() })
 }
 
 func BenchmarkListPage100k(b *testing.B) {
@@ -164,7 +102,7 @@ func BenchmarkListPage100k(b *testing.B) {
 func BenchmarkSeen(b *testing.B) {
 	r := loadMany(b, manyStore(b))
 	b.ReportAllocs()
-	s := conversation.Sighting{ID: manyID(7), AgentServer: "default", Server: "tools", Source: conversation.SourceURL}
+	s := conversation.Sighting{ID: storetest.ManyID(7), AgentServer: "default", Server: "tools", Source: conversation.SourceURL}
 	for b.Loop() {
 		r.Seen(s)
 	}
@@ -189,7 +127,7 @@ func BenchmarkRegister(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					mu.Lock()
-					id := manyID(n)
+					id := storetest.ManyID(n)
 					n++
 					mu.Unlock()
 					if _, _, err := r.Register(b.Context(), conversation.Registration{ID: id, Source: conversation.SourceAdmin}); err != nil {
@@ -204,9 +142,9 @@ func BenchmarkRegister(b *testing.B) {
 // BenchmarkFlush100k writes the signs of life of 100,000 conversations that were all active.
 func BenchmarkFlush100k(b *testing.B) {
 	r := loadMany(b, manyStore(b))
-	loop(b, func(int) {
-		for i := range many {
-			r.Seen(conversation.Sighting{ID: manyID(i), AgentServer: "default", Server: "tools", Source: conversation.SourceURL})
+	storetest.Loop(b, func(int) {
+		for i := range storetest.Many {
+			r.Seen(conversation.Sighting{ID: storetest.ManyID(i), AgentServer: "default", Server: "tools", Source: conversation.SourceURL})
 		}
 		ctx, cancel := context.WithCancel(b.Context())
 		cancel()
