@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -104,13 +103,9 @@ func TestSeries(t *testing.T) {
 // series returns every series that is exposed: name and labels.
 func (s *sidecar) series() map[string]bool {
 	s.t.Helper()
-	status, body := fetch(s.t, "GET", "http://"+s.ops+"/metrics", nil)
-	if status != http.StatusOK {
-		s.t.Fatalf("/metrics: %d", status)
-	}
 	all := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^([^#\s].*) \S+$`).FindAllStringSubmatch(body, -1) {
-		all[m[1]] = true
+	for series := range proc.Metrics(s.t, "http://"+s.ops+"/metrics") {
+		all[series] = true
 	}
 	return all
 }

@@ -182,22 +182,11 @@ func (s *sidecar) waitState(id, state string) admin.Conversation {
 // it is the sum over all of them.
 func (s *sidecar) metric(name string) float64 {
 	s.t.Helper()
-	status, body := fetch(s.t, "GET", "http://"+s.ops+"/metrics", nil)
-	if status != 200 {
-		s.t.Fatalf("/metrics: %d", status)
-	}
 	sum, found := 0.0, false
-	for line := range strings.Lines(body) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		bare, _, _ := strings.Cut(key, "{")
-		if key != "mcp_sidecar_"+name && bare != "mcp_sidecar_"+name {
-			continue
+	for series, v := range proc.Metrics(s.t, "http://"+s.ops+"/metrics") {
+		if bare, _, _ := strings.Cut(series, "{"); series == "mcp_sidecar_"+name || bare == "mcp_sidecar_"+name {
+			sum, found = sum+v, true
 		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			s.t.Fatalf("%s: %v", line, err)
-		}
-		sum, found = sum+v, true
 	}
 	if !found {
 		s.t.Errorf("there is no metric %s", name)

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -236,17 +235,12 @@ func (s *sidecar) again() {
 
 // metric is the sum of a metric over all its labels. Its name is whole.
 func (s *sidecar) metric(name string) float64 {
+	s.w.t.Helper()
 	sum, found := 0.0, false
-	for line := range strings.Lines(get(s.w.t, "http://"+s.ops+"/metrics")) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if bare, _, _ := strings.Cut(key, "{"); bare != name {
-			continue
+	for series, v := range proc.Metrics(s.w.t, "http://"+s.ops+"/metrics") {
+		if bare, _, _ := strings.Cut(series, "{"); bare == name {
+			sum, found = sum+v, true
 		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			s.w.t.Errorf("%s: %v", line, err)
-		}
-		sum, found = sum+v, true
 	}
 	if !found {
 		s.w.t.Errorf("there is no metric %s", name)

@@ -4,12 +4,9 @@ package openhands
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -130,26 +127,11 @@ func (s *sidecar) waitStates(talkers []*talker, states ...string) {
 // metric returns the sum of all series of a metric whose line contains a text.
 func (s *sidecar) metric(name, with string) float64 {
 	s.t.Helper()
-	resp, err := http.Get("http://" + s.ops + "/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	sum := 0.0
-	for line := range strings.Lines(string(body)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if !strings.HasPrefix(series, "mcp_sidecar_"+name+"{") || !strings.Contains(series, with) {
-			continue
+	for series, v := range proc.Metrics(s.t, "http://"+s.ops+"/metrics") {
+		if strings.HasPrefix(series, "mcp_sidecar_"+name+"{") && strings.Contains(series, with) {
+			sum += v
 		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			s.t.Fatalf("%s: %v", line, err)
-		}
-		sum += v
 	}
 	return sum
 }
