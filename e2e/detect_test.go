@@ -35,6 +35,7 @@ func TestFrozenProcess(t *testing.T) {
 	s := startSidecar(t, b, "--probe-interval", "300ms", "--probe-timeout", "200ms", "--agent-server", a.url())
 	a.converse(id(1), s.urlOf(id(1)), nil)
 	s.waitCurrent(1)
+	a.forget() // a conversation that was found before it listed its tools was refreshed
 	c := connect(t, s.url())
 	session := c.session
 	call := make(chan error, 1)
