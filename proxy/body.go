@@ -32,7 +32,12 @@ func readBody(w http.ResponseWriter, r *http.Request, cfg *Config) ([]byte, int,
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(cfg.BodyTimeout)) // connections that have none are in tests only
 
-	body, err := readAll(http.MaxBytesReader(w, r.Body, cfg.MaxBody), r.ContentLength)
+	in := r.Body
+	if r.ContentLength < 0 || r.ContentLength > cfg.MaxBody {
+		in = http.MaxBytesReader(w, in, cfg.MaxBody)
+	}
+
+	body, err := readAll(in, r.ContentLength)
 
 	// The server reads on, to see whether the client leaves. It may not run out of
 	// time with that.

@@ -102,11 +102,17 @@ type message struct {
 // passes: unknown members, big numbers, duplicate keys inside arguments.
 //
 // The envelope refers to body, which must not change while it is in use.
-func readEnvelope(body []byte) (envelope, error) {
+func readEnvelope(body []byte) (envelope, error) { return readEnvelopeInto(body, nil) }
+
+// readEnvelopeInto does the same, and puts a message that comes alone into one,
+// unless that is nil.
+func readEnvelopeInto(body []byte, one []message) (envelope, error) {
 	s := scanner{b: body}
 	var e envelope
 	if s.peek() != '[' {
-		e.messages = make([]message, 1)
+		if e.messages = one; one == nil {
+			e.messages = make([]message, 1)
+		}
 		if err := s.message(&e.messages[0]); err != nil {
 			return envelope{}, err
 		}
@@ -117,6 +123,32 @@ func readEnvelope(body []byte) (envelope, error) {
 		return envelope{}, errTrailing
 	}
 	return e, nil
+}
+
+// beginsResult reports whether body begins like a response with a result, as far as
+// that can be told without reading the result.
+func beginsResult(body []byte) bool {
+	s := scanner{b: body}
+	if s.peek() != '{' {
+		return false
+	}
+	s.open()
+	for {
+		key, more, err := s.key()
+		if err != nil || !more {
+			return false
+		}
+		switch string(key) {
+		case "result":
+			return true
+		case "jsonrpc", "id":
+		default:
+			return false
+		}
+		if _, _, err := s.value(); err != nil {
+			return false
+		}
+	}
 }
 
 // batch reads an array of messages (protocol revision 2025-03-26).

@@ -106,6 +106,9 @@ func (r *eventReader) Next() (event, error) {
 	}
 }
 
+// drained reports whether everything that there will ever be has been returned.
+func (r *eventReader) drained() bool { return r.err != nil && r.start == r.end }
+
 // block cuts a complete block out of the buffer.
 func (r *eventReader) block() ([]byte, bool) {
 	for r.begin() {

@@ -33,10 +33,11 @@ type exchange struct {
 	cfg  *Config
 	r    *http.Request
 	to   address
-	out  *reply
+	out  reply
 	sess *session // nil without one
 
 	env           envelope
+	one           [1]message // of env, where there is only one
 	body          []byte
 	label         string // method label of metrics
 	forward       http.Header
@@ -49,7 +50,6 @@ type exchange struct {
 	acceptsStream bool
 
 	start   time.Time
-	cancel  context.CancelCauseFunc
 	hold    holding
 	waited  time.Duration // time it was held
 	repeats int           // tries after one that the backend may have begun with
@@ -57,14 +57,15 @@ type exchange struct {
 	odd     int           // answers that made no sense
 	hints   map[string]ToolHints
 
-	began     view            // of the gate when the last try went out
-	beganAt   time.Time       // when that was
-	unsettled bool            // it goes out while the tool list is unsettled
-	alone     bool            // it goes out without a verdict
-	early     *session        // of an initialize whose client has its header already
-	answers   []life          // of the requests that the messages answer
-	sent      bool            // an event of an answer went to the client
-	answered  map[string]bool // requests of a batch that have their answer, by idKey
+	began     *view     // of the gate when the last try went out
+	beganAt   time.Time // when that was
+	cancelled bool      // by the client, while it was held
+	unsettled bool      // it goes out while the tool list is unsettled
+	alone     bool      // it goes out without a verdict
+	early     *session  // of an initialize whose client has its header already
+	answers   []life    // of the requests that the messages answer
+	sent      bool      // an event of an answer went to the client
+	answered  []string  // requests that have their answer, by idKey
 	outcome   outcome
 	traced    func(outcome string) // nil without a trace
 }
@@ -80,7 +81,7 @@ const (
 // servePost serves JSON-RPC messages.
 func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, to address) {
 	x := &exchange{p: p, srv: to.srv, cfg: cfg, r: r, to: to, start: time.Now(), label: "other", outcome: outcomeClientError}
-	x.out = newReply(w, func() { x.srv.metrics.firstByte(x.label, time.Since(x.start)) })
+	x.out.begin(w, func() { x.srv.metrics.firstByte(x.label, time.Since(x.start)) })
 
 	x.srv.metrics.inFlight.Inc()
 
@@ -90,10 +91,7 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request, cfg *Config, t
 		x.endTrace()
 	}()
 
-	ctx, cancel := context.WithCancelCause(r.Context())
-	x.cancel = cancel
-
-	defer cancel(nil)
+	ctx := r.Context()
 
 	if !x.read(w) || !x.openSession(ctx, w) {
 		return
@@ -141,7 +139,7 @@ func (x *exchange) read(w http.ResponseWriter) bool {
 	x.body = body
 	x.hold.bytes = int64(len(body))
 
-	if x.env, err = readEnvelope(body); err != nil {
+	if x.env, err = readEnvelopeInto(body, x.one[:]); err != nil {
 		code := codeInvalid
 		if bad, ok := errors.AsType[*envelopeError](err); ok {
 			code = bad.code
@@ -347,6 +345,11 @@ func (s *session) currentLife() life {
 	defer s.mu.Unlock()
 
 	return s.life()
+}
+
+// isAnswered reports whether the request with an id has its answer.
+func (x *exchange) isAnswered(id []byte) bool {
+	return len(x.answered) > 0 && slices.Contains(x.answered, idKey(id))
 }
 
 // requestKeys are the ids of the requests, for maps.

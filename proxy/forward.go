@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"time"
 
@@ -58,7 +59,11 @@ func (x *exchange) needs() need {
 
 // try sends the request once.
 func (x *exchange) try(ctx context.Context) step {
-	o := outgoing{method: http.MethodPost, header: x.forward, query: x.r.URL.RawQuery, body: x.body}
+	if x.hold.attempts > 0 {
+		x.forward = maps.Clone(x.forward) // the try before may still be reading it
+	}
+
+	o := outgoing{method: http.MethodPost, header: x.forward, own: true, query: x.r.URL.RawQuery, body: x.body}
 
 	var t target
 
@@ -113,7 +118,7 @@ func (x *exchange) try(ctx context.Context) step {
 // failed decides after a try without an answer.
 func (x *exchange) failed(ctx context.Context, err error, trace Trace) step {
 	if ctx.Err() != nil {
-		return x.clientLeft(ctx)
+		return x.clientLeft()
 	}
 
 	if errors.Is(err, errRedirect) {
@@ -182,14 +187,16 @@ func (x *exchange) renew(ctx context.Context, t target) step {
 		return x.fail(awayFailure(ReasonNotReady))
 	}
 
-	release := x.cancellable()
-	err := x.sess.renew(ctx, t.renewals, ownHeader(x.forward))
+	held, release := x.cancellable(ctx)
+	err := x.sess.renew(held, t.renewals, ownHeader(x.forward))
 
 	release()
 
 	var denied *deniedError
 
 	switch {
+	case x.left(ctx):
+		return x.clientLeft()
 	case err == nil:
 		if x.goneWithSession() {
 			x.accept()
@@ -197,8 +204,6 @@ func (x *exchange) renew(ctx context.Context, t target) step {
 		}
 
 		return again
-	case ctx.Err() != nil:
-		return x.clientLeft(ctx)
 	case errors.Is(err, errSessionEnded):
 		return x.sessionEnded()
 	case errors.As(err, &denied):
@@ -256,8 +261,8 @@ func (x *exchange) deny(d *deniedError) step {
 
 // notLetThrough answers a request that was held in vain.
 func (x *exchange) notLetThrough(ctx context.Context, err error) {
-	if ctx.Err() != nil || errors.Is(err, errStreamGone) {
-		x.clientLeft(ctx)
+	if x.left(ctx) || errors.Is(err, errStreamGone) {
+		x.clientLeft()
 		return
 	}
 
@@ -279,10 +284,10 @@ func (x *exchange) notLetThrough(ctx context.Context, err error) {
 }
 
 // clientLeft ends a request whose client left or cancelled it.
-func (x *exchange) clientLeft(ctx context.Context) step {
+func (x *exchange) clientLeft() step {
 	x.outcome = outcomeClosed
 
-	if errors.Is(context.Cause(ctx), errCancelled) {
+	if x.cancelled {
 		x.out.empty(http.StatusAccepted) // a cancelled request gets no response
 	}
 
@@ -304,7 +309,7 @@ func (x *exchange) each(body func(id []byte) []byte) {
 
 	for i := range x.env.messages {
 		m := &x.env.messages[i]
-		if m.kind == kindRequest && !x.answered[idKey(m.id)] {
+		if m.kind == kindRequest && !x.isAnswered(m.id) {
 			bodies = append(bodies, body(m.id))
 		}
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"sync"
+	"sync/atomic"
 )
 
 // Phase is what is known of a backend.
@@ -73,6 +74,7 @@ const (
 type gate struct {
 	// watched says that verdicts can be expected: somebody is told of suspicions.
 	watched bool
+	now     atomic.Pointer[view] // what look returns
 
 	mu       sync.Mutex
 	state    BackendState
@@ -90,10 +92,13 @@ type gate struct {
 }
 
 func newGate(watched bool) *gate {
-	return &gate{watched: watched, changed: make(chan struct{})}
+	g := &gate{watched: watched, changed: make(chan struct{})}
+	g.publish()
+
+	return g
 }
 
-// view is a consistent look at a gate.
+// view is a consistent look at a gate. It is never changed.
 type view struct {
 	state    BackendState
 	process  uint64
@@ -118,11 +123,12 @@ func (v *view) generation() uint64 {
 	return v.state.Generation
 }
 
-func (g *gate) look() view {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// look returns what is known at the moment.
+func (g *gate) look() *view { return g.now.Load() }
 
-	v := view{
+// publish makes known what changed. The caller holds the lock.
+func (g *gate) publish() {
+	v := &view{
 		state: g.state, process: g.process, verdicts: g.verdicts, breaks: g.breaks,
 		away: g.away, unsure: g.unsure, quiet: g.quiet, changed: g.changed,
 		untold: g.away || g.unsure || g.state.Phase == Unknown,
@@ -143,7 +149,7 @@ func (g *gate) look() view {
 		v.unsure = false
 	}
 
-	return v
+	g.now.Store(v)
 }
 
 // set takes a verdict and reports whether the process is another one than before.
@@ -180,10 +186,13 @@ func (g *gate) suspect() {
 
 	g.breaks++
 
-	if !g.away {
-		g.away, g.unsure = true, true
-		g.notify()
+	if g.away {
+		g.publish()
+		return
 	}
+
+	g.away, g.unsure = true, true
+	g.notify()
 }
 
 // broke notes that a connection broke which says nothing about the backend as a
@@ -193,6 +202,7 @@ func (g *gate) broke() {
 	defer g.mu.Unlock()
 
 	g.breaks++
+	g.publish()
 }
 
 // answered opens a gate that the proxy's own traffic closed: a request that went
@@ -227,10 +237,13 @@ func (g *gate) quiesce() {
 	g.notify()
 }
 
-// notify wakes everybody who waits. The caller holds the lock.
+// notify makes known what changed, and wakes everybody who waits. The caller holds
+// the lock.
 func (g *gate) notify() {
-	close(g.changed)
+	before := g.changed
 	g.changed = make(chan struct{})
+	g.publish()
+	close(before)
 }
 
 // tool returns the hints of a tool in the newest settled list.

@@ -101,7 +101,7 @@ func (f *forwarding) header(in http.Header) (http.Header, error) {
 	out := make(http.Header, len(in)+2)
 
 	for name, values := range in {
-		if !hopByHop(name) && !claimed(name) && !slices.Contains(named, name) {
+		if !hopByHop(name) && !claimed(name) && (named == nil || !slices.Contains(named, name)) {
 			out[name] = values
 		}
 	}
@@ -120,8 +120,8 @@ func (f *forwarding) header(in http.Header) (http.Header, error) {
 	}
 
 	if f.host != "" && !strings.EqualFold(f.host, f.upstream.Host) {
-		out["X-Forwarded-Host"] = []string{f.host}
-		out["X-Forwarded-Proto"] = []string{f.scheme}
+		values := [...]string{f.host, f.scheme}
+		out["X-Forwarded-Host"], out["X-Forwarded-Proto"] = values[0:1:1], values[1:2:2]
 	}
 
 	if _, ok := out["User-Agent"]; !ok {
@@ -166,12 +166,19 @@ func endToEnd(name string) bool {
 // which is never the client's, and values with control bytes. What the sidecar
 // allowed a browser stands above what the backend says of it.
 func responseHeader(dst, src http.Header) {
+	named, cors := src["Connection"] != nil, dst["Access-Control-Allow-Origin"] != nil
+
 	for name, values := range src {
-		if hopByHop(name) || name == headerSession || namedByConnection(src, name) {
+		if hopByHop(name) || name == headerSession || named && namedByConnection(src, name) {
 			continue
 		}
 
-		if strings.HasPrefix(name, "Access-Control-") && dst["Access-Control-Allow-Origin"] != nil {
+		if cors && strings.HasPrefix(name, "Access-Control-") {
+			continue
+		}
+
+		if dst[name] == nil && len(values) == 1 && validHeaderValue(values[0]) {
+			dst[name] = values[:1:1]
 			continue
 		}
 
@@ -223,7 +230,7 @@ func validHeaderValue(v string) bool {
 // localLocation takes the backend's own address out of a Location header that is
 // passed on, so that the client stays with the sidecar.
 func localLocation(h http.Header, req *http.Request) {
-	if h.Get("Location") == "" {
+	if v := h["Location"]; len(v) == 0 || v[0] == "" {
 		return
 	}
 

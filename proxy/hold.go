@@ -42,11 +42,11 @@ func (x *exchange) await(ctx context.Context, n need) error {
 		return nil
 	}
 
-	return x.keep(func() error { return x.wait(ctx, n, pause) })
+	return x.keep(ctx, func(ctx context.Context) error { return x.wait(ctx, n, pause) })
 }
 
 // keep holds the request while wait waits, and takes the time from its budget.
-func (x *exchange) keep(wait func() error) error {
+func (x *exchange) keep(ctx context.Context, wait func(context.Context) error) error {
 	g := x.srv.gate
 
 	if g.look().quiet {
@@ -61,11 +61,16 @@ func (x *exchange) keep(wait func() error) error {
 	x.srv.metrics.held.Inc()
 	defer x.srv.metrics.held.Dec()
 
-	release := x.cancellable()
-	defer release()
-
+	held, release := x.cancellable(ctx)
 	start := time.Now()
-	err := wait()
+	err := wait(held)
+
+	release()
+
+	if x.cancelled {
+		err = errCancelled
+	}
+
 	waited := time.Since(start)
 
 	x.srv.metrics.holdTime.Observe(waited.Seconds())
@@ -168,10 +173,12 @@ func (x *exchange) signOfLife(ctx context.Context) error {
 	return x.out.comment("waiting for the MCP server")
 }
 
-// cancellable lets notifications/cancelled end the request while it is held.
-func (x *exchange) cancellable() (release func()) {
+// cancellable lets notifications/cancelled end the request while it is held: the
+// context that it returns ends then. Whether it did is known after release.
+func (x *exchange) cancellable(ctx context.Context) (held context.Context, release func()) {
+	held, cancel := context.WithCancelCause(ctx)
 	if x.sess == nil {
-		return func() {}
+		return held, func() { cancel(nil) }
 	}
 
 	s := x.sess
@@ -185,25 +192,33 @@ func (x *exchange) cancellable() (release func()) {
 	}
 
 	for _, k := range keys {
-		s.held[k] = x.cancel
+		s.held[k] = cancel
 	}
 
-	return func() {
+	return held, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 
 		for _, k := range keys {
 			delete(s.held, k)
 		}
+
+		x.cancelled = x.cancelled || errors.Is(context.Cause(held), errCancelled)
+
+		cancel(nil)
 	}
 }
+
+// left reports whether the client has left, or has cancelled the request while it
+// was held.
+func (x *exchange) left(ctx context.Context) bool { return x.cancelled || ctx.Err() != nil }
 
 // cancelHeld ends a held request and reports whether there was one.
 func (s *session) cancelHeld(id []byte) bool {
 	s.mu.Lock()
-	cancel := s.held[idKey(id)]
-	s.mu.Unlock()
+	defer s.mu.Unlock()
 
+	cancel := s.held[idKey(id)]
 	if cancel == nil {
 		return false
 	}

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"strconv"
 	"time"
 )
 
@@ -24,7 +23,7 @@ func (x *exchange) initialized(ctx context.Context, a *answer, rpc *message) ste
 
 	h := x.out.w.Header()
 	responseHeader(h, a.Header)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	setLength(h, int64(len(body)))
 	x.out.header(a.StatusCode)
 
 	if _, err := x.out.w.Write(body); err != nil {

@@ -39,8 +39,9 @@ func TestKeepAliveWhileTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &exchange{
 			cfg: &Config{HeldComment: 10 * time.Second, KeepAlive: 5 * time.Second}, start: time.Now(),
-			acceptsStream: true, out: newReply(httptest.NewRecorder(), func() {}),
+			acceptsStream: true,
 		}
+		x.out.begin(httptest.NewRecorder(), func() {})
 
 		want := func(d time.Duration) {
 			t.Helper()

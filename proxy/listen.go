@@ -23,8 +23,12 @@ const (
 // then on it is the client's stream, whatever becomes of the backend.
 func (x *exchange) listen(ctx context.Context) {
 	m := &x.env.messages[0]
+	ctx, cancel := context.WithCancelCause(ctx)
+
+	defer cancel(nil)
+
 	s := &subscription{
-		x: x, srv: x.srv, id: m.id, caller: x.caller(),
+		x: x, cancel: cancel, srv: x.srv, id: m.id, caller: x.caller(),
 		tools: filterOf(m.filter)[toolsChanged] == true,
 		told:  x.srv.generation.Load(),
 	}
@@ -119,7 +123,7 @@ func (s *subscription) first(ctx, bound context.Context, a *answer) step {
 	}
 
 	if x.out.beginStream() != nil {
-		return x.clientLeft(ctx)
+		return x.clientLeft()
 	}
 
 	events := newEventReader(a.Body, maxEvent)
@@ -133,7 +137,7 @@ func (s *subscription) first(ctx, bound context.Context, a *answer) step {
 		case err != nil && bound.Err() != nil && ctx.Err() == nil:
 			return again
 		case err != nil && ctx.Err() != nil:
-			return x.clientLeft(ctx)
+			return x.clientLeft()
 		case err != nil:
 			return x.interrupted("stream_ended")
 		}
@@ -164,7 +168,7 @@ func (s *subscription) first(ctx, bound context.Context, a *answer) step {
 		}
 
 		if x.out.raw(ev.raw) != nil {
-			return x.clientLeft(ctx)
+			return x.clientLeft()
 		}
 	}
 }
@@ -220,7 +224,7 @@ func (s *subscription) serve(ctx context.Context, ack []byte, filter map[string]
 	s.promised = filter
 
 	s.c = &clientStream{
-		w: x.out.w, rc: x.out.rc, every: x.cfg.KeepAlive, first: x.out.first, stop: x.cancel,
+		w: x.out.w, rc: &x.out.rc, every: x.cfg.KeepAlive, first: x.out.first, stop: s.cancel,
 	}
 	defer s.c.close()
 

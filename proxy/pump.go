@@ -204,7 +204,7 @@ func (l *listener) backoff() time.Duration {
 }
 
 // open opens the backend's stream.
-func (l *listener) open(ctx, bound context.Context, v view) error {
+func (l *listener) open(ctx, bound context.Context, v *view) error {
 	// After a swap every listening session comes here at once. A client that is
 	// only just opening its stream doesn't wait for them.
 	if l.c.isOpen() {
@@ -223,7 +223,7 @@ func (l *listener) open(ctx, bound context.Context, v view) error {
 	return l.get(ctx, bound, v, func() {})
 }
 
-func (l *listener) get(ctx, bound context.Context, v view, opened func()) error {
+func (l *listener) get(ctx, bound context.Context, v *view, opened func()) error {
 	t := l.sess.target()
 
 	switch {
@@ -396,7 +396,7 @@ func (l *listener) read(ctx, bound context.Context, a *answer) error {
 }
 
 // pass passes on one event.
-func (l *listener) pass(ev *event, at view) {
+func (l *listener) pass(ev *event, at *view) {
 	if ev.hasRetry {
 		l.retry = ev.retry
 	}

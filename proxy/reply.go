@@ -17,7 +17,7 @@ const (
 // time.
 type reply struct {
 	w      http.ResponseWriter
-	rc     *http.ResponseController
+	rc     http.ResponseController
 	first  func() // called before the first byte
 	begun  bool   // the header is out
 	stream bool   // as an event stream
@@ -26,8 +26,9 @@ type reply struct {
 	commented time.Time // when the last comment was written
 }
 
-func newReply(w http.ResponseWriter, first func()) *reply {
-	return &reply{w: w, rc: http.NewResponseController(w), first: first}
+// begin makes it the answer that w writes.
+func (o *reply) begin(w http.ResponseWriter, first func()) {
+	o.w, o.rc, o.first = w, *http.NewResponseController(w), first
 }
 
 // header sends the header, once.
@@ -47,32 +48,45 @@ func (o *reply) beginStream() error {
 		return nil
 	}
 
-	streamHeader(o.w.Header())
-	o.stream = true
-	o.header(http.StatusOK)
+	o.streams()
 
 	return o.rc.Flush()
+}
+
+// streams makes the answer an event stream.
+func (o *reply) streams() {
+	if !o.begun {
+		streamHeader(o.w.Header())
+		o.stream = true
+		o.header(http.StatusOK)
+	}
 }
 
 // streamHeader sets what every event stream of the sidecar says of itself.
 func streamHeader(h http.Header) {
-	h.Set("Content-Type", typeEventStream)
-	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	h.Del("Content-Length")
+	values := [...]string{typeEventStream, "no-cache, no-transform", "no"}
+	h["Content-Type"], h["Cache-Control"], h["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
+
+	delete(h, "Content-Length")
 }
 
 // raw writes bytes of an event stream and flushes them.
 func (o *reply) raw(b []byte) error {
-	if err := o.beginStream(); err != nil {
-		return err
-	}
-
-	if _, err := o.w.Write(b); err != nil {
+	if err := o.last(b); err != nil {
 		return err
 	}
 
 	return o.rc.Flush()
+}
+
+// last writes bytes of an event stream of which nothing follows but the end, which
+// flushes them.
+func (o *reply) last(b []byte) error {
+	o.streams()
+
+	_, err := o.w.Write(b)
+
+	return err
 }
 
 // comment writes a comment line, which clients ignore.
@@ -97,12 +111,17 @@ func (o *reply) message(status int, body []byte) error {
 		h.Set("Content-Type", typeJSON)
 	}
 
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	setLength(h, int64(len(body)))
 	o.header(status)
 
 	_, err := o.w.Write(body)
 
 	return err
+}
+
+// setLength tells how long the body of an answer is.
+func setLength(h http.Header, n int64) {
+	h["Content-Length"] = []string{strconv.FormatInt(n, 10)}
 }
 
 // empty answers without a body, such as 202. A stream that has begun just ends.

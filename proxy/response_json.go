@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 )
 
@@ -51,9 +50,9 @@ func (x *exchange) deliver(ctx context.Context, a *answer, rpc *message) step {
 	}
 
 	if a.whole {
-		h.Set("Content-Length", strconv.Itoa(len(a.head)))
+		setLength(h, int64(len(a.head)))
 	} else if a.ContentLength >= 0 {
-		h.Set("Content-Length", strconv.FormatInt(a.ContentLength, 10))
+		setLength(h, a.ContentLength)
 	}
 
 	x.out.header(a.StatusCode)

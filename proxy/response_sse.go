@@ -15,35 +15,45 @@ type eventCopy struct {
 	final  bool   // every request has its response
 	lastID string // of the last event with one
 	early  []byte // events before the response to initialize
+	events *eventReader
 }
 
 // stream hands an event stream to the client, event by event.
 func (x *exchange) stream(ctx context.Context, a *answer, t target) step {
 	c := &eventCopy{x: x, a: a, t: t}
 
-	if !x.init {
-		if !x.out.begun {
-			responseHeader(x.out.w.Header(), a.Header)
-		}
-
-		if x.out.beginStream() != nil {
-			return x.clientLeft(ctx)
-		}
+	// What came together with the header goes out together with it.
+	if !x.init && !a.ahead() && c.begin() != nil {
+		return x.clientLeft()
 	}
 
-	events := newEventReader(a.Body, maxEvent)
+	c.events = newEventReader(a.Body, maxEvent)
 
 	for {
-		ev, err := events.Next()
+		ev, err := c.events.Next()
 		if err != nil {
 			return c.ended(ctx, err)
 		}
 
 		if s, err := c.pass(ctx, &ev); err != nil {
-			return x.clientLeft(ctx)
+			return x.clientLeft()
 		} else if s != 0 {
 			return s
 		}
+	}
+}
+
+// begin sends the header.
+func (c *eventCopy) begin() error {
+	c.header()
+
+	return c.x.out.beginStream()
+}
+
+// header puts the backend's header into the answer, unless that is out already.
+func (c *eventCopy) header() {
+	if !c.x.init && !c.x.out.begun {
+		responseHeader(c.x.out.w.Header(), c.a.Header)
 	}
 }
 
@@ -113,11 +123,9 @@ func (c *eventCopy) response(ctx context.Context, ev *event, e *envelope, m *mes
 		x.outcome = outcomeRPCError
 	}
 
-	if x.answered == nil {
-		x.answered = make(map[string]bool, x.requests)
+	if !x.isAnswered(m.id) {
+		x.answered = append(x.answered, idKey(m.id))
 	}
-
-	x.answered[idKey(m.id)] = true
 
 	if !x.env.batch {
 		x.see(ctx, m, ev.data)
@@ -162,7 +170,14 @@ func (c *eventCopy) write(raw []byte, isEvent bool) error {
 		c.early = nil
 	}
 
-	if err := c.x.out.raw(raw); err != nil {
+	c.header()
+
+	write := c.x.out.raw
+	if c.final && c.events.drained() {
+		write = c.x.out.last
+	}
+
+	if err := write(raw); err != nil {
 		return err
 	}
 
@@ -181,7 +196,7 @@ func (c *eventCopy) ended(ctx context.Context, err error) step {
 			return done
 		}
 
-		return x.clientLeft(ctx)
+		return x.clientLeft()
 	case c.final:
 		return done
 	case errors.Is(err, io.EOF) && c.lastID != "" && x.sess != nil && !x.init:
@@ -189,6 +204,7 @@ func (c *eventCopy) ended(ctx context.Context, err error) step {
 		// Messages to the Server").
 		x.sess.expect(c.lastID, x.unanswered())
 		x.outcome = outcomeOK
+		_ = c.begin()
 
 		return done
 	case errors.Is(err, errEventTooLarge):
@@ -204,7 +220,7 @@ func (x *exchange) unanswered() [][]byte {
 	var ids [][]byte
 
 	for i := range x.env.messages {
-		if m := &x.env.messages[i]; m.kind == kindRequest && !x.answered[idKey(m.id)] {
+		if m := &x.env.messages[i]; m.kind == kindRequest && !x.isAnswered(m.id) {
 			ids = append(ids, slices.Clone(m.id))
 		}
 	}

@@ -45,7 +45,7 @@ type expectation struct {
 }
 
 // noteEvent remembers an event id that was passed on.
-func (s *session) noteEvent(id string, kind eventKind, at view) {
+func (s *session) noteEvent(id string, kind eventKind, at *view) {
 	if id == "" {
 		return
 	}
@@ -125,7 +125,7 @@ func (s *session) abandoned(id string) [][]byte {
 func (e *eventIDs) forget() { e.ring, e.next = nil, 0 }
 
 // asked notes a request of the backend that is passed on to the client.
-func (s *session) asked(id []byte, at view) {
+func (s *session) asked(id []byte, at *view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -176,7 +176,7 @@ func (l *listener) resume(ctx context.Context, from string) bool {
 }
 
 // poll passes on a stream with the rest of an answer.
-func (l *listener) poll(ctx context.Context, a *answer, from string, pending [][]byte, at view) outcome {
+func (l *listener) poll(ctx context.Context, a *answer, from string, pending [][]byte, at *view) outcome {
 	if l.c.begin() != nil {
 		return outcomeClosed
 	}

@@ -70,7 +70,8 @@ func (s *server) ask(reason string) {
 // outgoing is one request to the backend.
 type outgoing struct {
 	method  string
-	header  http.Header // not changed
+	header  http.Header // not changed, unless it is own
+	own     bool        // the header is for this request alone
 	session string      // the backend's session id, "" for none
 	version string      // protocol version to name, "" for what the header says
 	query   string      // raw query of the client
@@ -83,42 +84,54 @@ type outgoing struct {
 
 // send sends one request to the backend, following redirects within it.
 func (s *server) send(ctx context.Context, o outgoing) (*http.Response, Trace, error) {
-	base := s.conf().Upstream
-	u := *base
+	u := o.address(s.conf().Upstream)
+
+	h := o.header
+	if !o.own {
+		h = maps.Clone(h) // nobody changes the values
+	}
+
+	delete(h, headerSession)
+	setHeader(h, headerSession, o.session)
+	setHeader(h, headerVersion, o.version)
+	setHeader(h, "Accept", o.accept)
+
+	if o.json {
+		setHeader(h, "Content-Type", typeJSON)
+	}
+
+	req := (&http.Request{
+		Method: o.method, URL: u, Host: u.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+
+	return send(s.upstream(), req, o.body)
+}
+
+// address is where on the backend with this endpoint the request goes. Nobody
+// changes what it returns.
+func (o *outgoing) address(endpoint *url.URL) *url.URL {
+	switch {
+	case o.url != nil:
+		return o.url
+	case o.suffix == "" && o.query == "":
+		return endpoint
+	}
+
+	u := *endpoint
+	u.RawQuery = joinQuery(endpoint.RawQuery, o.query)
 
 	if o.suffix != "" {
 		u.Path, u.RawPath = o.suffix, ""
 	}
 
-	u.RawQuery = joinQuery(base.RawQuery, o.query)
+	return &u
+}
 
-	if o.url != nil {
-		u = *o.url
+func setHeader(h http.Header, name, value string) {
+	if value != "" {
+		h[name] = []string{value}
 	}
-
-	h := maps.Clone(o.header) // nobody changes the values
-	delete(h, headerSession)
-
-	set := func(name, value string) {
-		if value != "" {
-			h[name] = []string{value}
-		}
-	}
-
-	set(headerSession, o.session)
-	set(headerVersion, o.version)
-	set("Accept", o.accept)
-
-	if o.json {
-		set("Content-Type", typeJSON)
-	}
-
-	req := (&http.Request{
-		Method: o.method, URL: &u, Host: u.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(ctx)
-
-	return send(s.upstream(), req, o.body)
 }
 
 func joinQuery(a, b string) string {

@@ -20,7 +20,7 @@ func (l *sseLink) expect(m *sseMessage) error {
 	m.pending = 0
 
 	for i := range m.env.messages {
-		if e := &m.env.messages[i]; e.kind == kindRequest && !m.answered[idKey(e.id)] {
+		if e := &m.env.messages[i]; e.kind == kindRequest && !m.isAnswered(e.id) {
 			l.flights[idKey(e.id)] = append(l.flights[idKey(e.id)], m)
 			l.count++
 			m.pending++
@@ -79,11 +79,7 @@ func (l *sseLink) take(r *message) (m *sseMessage, last bool) {
 	m.pending--
 	m.dialog = true
 
-	if m.answered == nil {
-		m.answered = make(map[string]bool, m.requests)
-	}
-
-	m.answered[key] = true
+	m.answered = append(m.answered, key)
 	m.outcome = outcomeOK
 
 	if r.isError {

@@ -204,7 +204,7 @@ func (s *sseSession) giveUp(ctx context.Context, m *sseMessage) {
 	refused := s.refused
 	s.mu.Unlock()
 
-	if refused && !errors.Is(context.Cause(ctx), errCancelled) {
+	if refused && !m.cancelled && !errors.Is(context.Cause(ctx), errCancelled) {
 		m.outcome = outcomeClientError
 		s.each(m, noSessionBody)
 	}
@@ -222,7 +222,7 @@ func noSessionBody(id []byte) []byte { return errorBody(id, codeNoSession, "Sess
 // notLetThrough answers a message that was held in vain.
 func (s *sseSession) notLetThrough(ctx context.Context, m *sseMessage, err error) {
 	switch {
-	case ctx.Err() != nil:
+	case m.left(ctx):
 		s.giveUp(ctx, m)
 	case m.requests == 0:
 		m.outcome = outcomeUnavailable
@@ -246,7 +246,7 @@ func (s *sseSession) each(m *sseMessage, body func(id []byte) []byte) {
 	m.tell(nil)
 
 	for i := range m.env.messages {
-		if e := &m.env.messages[i]; e.kind == kindRequest && !m.answered[idKey(e.id)] {
+		if e := &m.env.messages[i]; e.kind == kindRequest && !m.isAnswered(e.id) {
 			_ = s.c.write(appendEvent(nil, "message", "", body(e.id)))
 		}
 	}

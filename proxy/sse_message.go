@@ -19,6 +19,7 @@ import (
 type sseMessage struct {
 	*exchange
 
+	cancel  context.CancelCauseFunc
 	told    atomic.Bool
 	dropped atomic.Bool  // the client cancelled a request of it
 	reply   chan *answer // what to answer the POST with, nil for 202; gets one
@@ -229,7 +230,7 @@ func (s *sseSession) await(ctx context.Context, m *sseMessage) (*sseLink, error)
 			return l, nil
 		}
 
-		if err := m.keep(func() error { return s.awaitLink(ctx, m) }); err != nil {
+		if err := m.keep(ctx, func(ctx context.Context) error { return s.awaitLink(ctx, m) }); err != nil {
 			return nil, err
 		}
 	}

@@ -70,7 +70,7 @@ func (s *sseSession) backoff() time.Duration {
 }
 
 // open opens the backend's stream and reads it to its end.
-func (s *sseSession) open(ctx context.Context, v view) (over bool) {
+func (s *sseSession) open(ctx context.Context, v *view) (over bool) {
 	release := func() {}
 
 	// After a swap every client's session comes here at once. A client that is
@@ -167,7 +167,7 @@ func (s *sseSession) unreached(ctx, bound context.Context, err error) (over bool
 }
 
 // noStream decides after an answer that is no stream.
-func (s *sseSession) noStream(a *answer, v view) (over bool) {
+func (s *sseSession) noStream(a *answer, v *view) (over bool) {
 	if a.read(maxPeek) != nil {
 		s.srv.suspect("reset")
 		return false

@@ -13,6 +13,7 @@ import (
 // request, opens and reads them.
 type subscription struct {
 	x      *exchange
+	cancel context.CancelCauseFunc
 	srv    *server
 	id     []byte // of the request, which names the subscription
 	caller string
@@ -172,7 +173,7 @@ func (s *subscription) end() {
 	s.mu.Unlock()
 
 	if acked {
-		s.x.cancel(errStreamOver)
+		s.cancel(errStreamOver)
 	}
 }
 

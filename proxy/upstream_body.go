@@ -46,6 +46,9 @@ func (b *poolBody) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.EOF must stay what it is
 }
 
+// ahead reports whether a part of the body has been read from the connection.
+func (b *poolBody) ahead() bool { return b.c.r.Buffered() > 0 }
+
 // Close implements io.Closer. It doesn't read what is left.
 func (b *poolBody) Close() error {
 	b.finish(false)

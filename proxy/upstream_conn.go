@@ -41,6 +41,8 @@ type poolConn struct {
 	used   bool      // it has served a request
 	since  time.Time // when it became idle
 	aside  *aside    // nil without a request that is written aside
+	over   func()    // interrupt
+	fields []answerField
 }
 
 // aside is a request that is written while the answer is read.
@@ -53,6 +55,7 @@ type aside struct {
 func newPoolConn(p *pool, o origin, conn net.Conn) *poolConn {
 	c := &poolConn{pool: p, origin: o, conn: conn, pulse: newPulse(conn)}
 	c.r = bufio.NewReaderSize(c, readBuffer)
+	c.over = c.interrupt
 
 	return c
 }
@@ -90,7 +93,7 @@ func (c *poolConn) Read(b []byte) (int, error) {
 
 // exchange sends a request and reads the header of the answer. After an error the
 // connection is closed.
-func (c *poolConn) exchange(req *http.Request, head *headBuffer, body []byte, t *Trace) (*http.Response, error) {
+func (c *poolConn) exchange(req *http.Request, head *headBuffer, body []byte, a *pooled, t *Trace) (*http.Response, error) {
 	var failed error
 
 	if len(head.b)+len(body) <= inlineWrite {
@@ -115,18 +118,20 @@ func (c *poolConn) exchange(req *http.Request, head *headBuffer, body []byte, t 
 	)
 
 	if failed == nil || t.Wrote {
-		resp, err = c.answer(req, t)
+		resp, err = c.answer(req, a, t)
 	}
 
 	if resp == nil {
 		c.close()
 	}
 
-	if a := c.aside; a != nil && a.over() {
-		t.Wrote, t.WroteRequest = a.n > 0, a.err == nil
-		failed = a.err
-	} else if a != nil {
-		t.Wrote = true
+	unwritten := false
+
+	if w := c.aside; w != nil && w.over() {
+		t.Wrote, t.WroteRequest = w.n > 0, w.err == nil
+		failed = w.err
+	} else if w != nil {
+		t.Wrote, unwritten = true, true
 	}
 
 	switch {
@@ -136,7 +141,9 @@ func (c *poolConn) exchange(req *http.Request, head *headBuffer, body []byte, t 
 		return nil, err
 	}
 
-	resp.Close = resp.Close || failed != nil
+	// Who answers before it has the whole request may read what is left of it and
+	// then close, or take what comes next for a part of it.
+	resp.Close = resp.Close || failed != nil || unwritten
 
 	return resp, nil
 }
@@ -167,7 +174,7 @@ func (a *aside) over() bool {
 }
 
 // answer reads the header of the final answer.
-func (c *poolConn) answer(req *http.Request, t *Trace) (*http.Response, error) {
+func (c *poolConn) answer(req *http.Request, a *pooled, t *Trace) (*http.Response, error) {
 	// What is read ahead of the body counts too.
 	c.left = maxHeader + int64(c.r.Size())
 
@@ -176,6 +183,11 @@ func (c *poolConn) answer(req *http.Request, t *Trace) (*http.Response, error) {
 	}
 
 	t.Answered = true
+
+	if resp := c.ordinary(req, a); resp != nil {
+		c.left = math.MaxInt64
+		return resp, nil
+	}
 
 	for {
 		resp, err := http.ReadResponse(c.r, req)

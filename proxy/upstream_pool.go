@@ -68,9 +68,10 @@ func (p *pool) Do(req *http.Request) (*http.Response, Trace, error) {
 	}
 
 	t.Connected, t.Reused = true, c.used
-	stop := context.AfterFunc(ctx, c.interrupt)
+	stop := whenOver(ctx, c.over)
+	a := new(pooled)
 
-	resp, err := c.exchange(req, head, body, &t)
+	resp, err := c.exchange(req, head, body, a, &t)
 	if err != nil {
 		stop()
 
@@ -81,7 +82,9 @@ func (p *pool) Do(req *http.Request) (*http.Response, Trace, error) {
 		return nil, t, err
 	}
 
-	b := &poolBody{body: resp.Body, c: c, ctx: ctx, stop: stop, last: resp.Close}
+	b := &a.body
+	b.body, b.c, b.ctx, b.stop, b.last = resp.Body, c, ctx, stop, resp.Close
+
 	if resp.Body == http.NoBody {
 		b.finish(true)
 	} else {
@@ -89,6 +92,16 @@ func (p *pool) Do(req *http.Request) (*http.Response, Trace, error) {
 	}
 
 	return resp, t, nil
+}
+
+// whenOver calls f on a goroutine of its own when ctx ends, unless stop is called
+// before.
+func whenOver(ctx context.Context, f func()) (stop func() bool) {
+	if c, ok := ctx.(interface{ AfterFunc(f func()) func() bool }); ok {
+		return c.AfterFunc(f) // without what package context would put around it
+	}
+
+	return context.AfterFunc(ctx, f)
 }
 
 // CloseIdle implements Upstream.

@@ -28,12 +28,16 @@ var errRedirect = errors.New("following a redirect of the backend")
 // are. A pooled connection that turns out to be dead before anything was written
 // is no failure. The Trace is that of the last request.
 func send(u Upstream, req *http.Request, body []byte) (*http.Response, Trace, error) {
-	seen := []string{req.URL.RequestURI()}
+	var seen []string
 
 	for {
 		resp, trace, err := sendFresh(u, req, body)
 		if err != nil || !isRedirect(resp) {
 			return resp, trace, err
+		}
+
+		if seen == nil {
+			seen = []string{req.URL.RequestURI()}
 		}
 
 		next, err := redirectTarget(req, resp.Header.Get("Location"))

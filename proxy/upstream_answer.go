@@ -1,0 +1,243 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"strconv"
+	"strings"
+)
+
+// pooled is an answer that came over a connection of a pool, allocated at one time.
+type pooled struct {
+	resp  http.Response // unless net/http has read it
+	body  poolBody
+	sized sizedBody
+}
+
+// answerField is a line of an answer's header.
+type answerField struct {
+	line        string // as it came
+	name, value string // the name in canonical form
+	bad         bool   // it is left to net/http
+}
+
+// maxLengthDigits keeps a length within an int64.
+const maxLengthDigits = 18
+
+// ordinary reads the header of an answer that has the form of nearly all: it came in
+// one piece, and leaves no doubt about where its body ends. It returns nil, and
+// nothing is read then, for one that is left to net/http.
+//
+// Most answers on a connection have the same lines as the one before. Those aren't
+// read anew.
+func (c *poolConn) ordinary(req *http.Request, a *pooled) *http.Response {
+	head, _ := c.r.Peek(c.r.Buffered())
+
+	end := bytes.Index(head, []byte("\r\n\r\n"))
+	if end < 0 || req.Method == http.MethodHead {
+		return nil
+	}
+
+	line, rest, _ := bytes.Cut(head[:end], []byte("\r\n"))
+
+	status, ok := ordinaryStatus(line)
+	if !ok {
+		return nil
+	}
+
+	fields := c.fields
+	n := 0
+
+	for ; len(rest) > 0; n++ {
+		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
+
+		switch {
+		case n == len(fields):
+			fields = append(fields, readField(string(line)))
+		case string(line) != fields[n].line:
+			fields[n] = readField(string(line))
+		}
+
+		if fields[n].bad {
+			return nil
+		}
+	}
+
+	if fields = fields[:n]; req.Method == http.MethodPost { // what is sent again and again
+		c.fields = fields
+	}
+
+	a.resp = http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
+		Header: make(http.Header, n), ContentLength: -1,
+	}
+
+	if !c.framed(a, fields) {
+		return nil
+	}
+
+	_, _ = c.r.Discard(end + len("\r\n\r\n")) // it is buffered
+
+	return &a.resp
+}
+
+// framed puts the fields into the answer and finds out how its body ends. It returns
+// false when net/http has to do that.
+func (c *poolConn) framed(a *pooled, fields []answerField) bool {
+	resp := &a.resp
+	values := make([]string, len(fields)) // of all fields that come once
+	chunked := false
+
+	for i := range fields {
+		f := &fields[i]
+
+		switch f.name {
+		case "Content-Length":
+			if resp.ContentLength >= 0 || chunked {
+				return false
+			}
+
+			resp.ContentLength, _ = strconv.ParseInt(f.value, 10, 64)
+		case "Transfer-Encoding":
+			if resp.ContentLength >= 0 || chunked {
+				return false
+			}
+
+			chunked = true
+
+			continue
+		case "Connection":
+			resp.Close = f.value == "close"
+		}
+
+		values[i] = f.value
+
+		if before := resp.Header[f.name]; before != nil {
+			resp.Header[f.name] = append(before, f.value)
+		} else {
+			resp.Header[f.name] = values[i : i+1 : i+1]
+		}
+	}
+
+	switch {
+	case chunked:
+		resp.Body = &chunkedBody{httputil.NewChunkedReader(c.r), c.r}
+	case resp.ContentLength > 0:
+		a.sized = sizedBody{c.r, resp.ContentLength}
+		resp.Body = &a.sized
+	case resp.ContentLength == 0:
+		resp.Body = http.NoBody
+	default:
+		return false
+	}
+
+	return true
+}
+
+// ordinaryStatus reads the first line of a final answer that may have a body.
+func ordinaryStatus(line []byte) (int, bool) {
+	rest, ok := bytes.CutPrefix(line, []byte("HTTP/1.1 "))
+	if !ok || len(rest) < 3 || len(rest) > 3 && rest[3] != ' ' {
+		return 0, false
+	}
+
+	status, err := strconv.Atoi(string(rest[:3]))
+	if err != nil || status < http.StatusOK || status == http.StatusNoContent || status == http.StatusNotModified {
+		return 0, false
+	}
+
+	return status, true
+}
+
+// readField reads a field line without its end (RFC 9112 section 5).
+func readField(line string) answerField {
+	f := answerField{line: line, bad: true}
+
+	name, value, ok := strings.Cut(line, ":")
+	if value = strings.Trim(value, " \t"); !ok || !isToken(name) || !validHeaderValue(value) {
+		return f
+	}
+
+	f.name, f.value = textproto.CanonicalMIMEHeaderKey(name), value
+
+	switch f.name {
+	case "Content-Length":
+		f.bad = value == "" || len(value) > maxLengthDigits || strings.Trim(value, "0123456789") != ""
+	case "Transfer-Encoding":
+		f.bad = value != "chunked"
+	case "Connection":
+		f.bad = value != "close" && !strings.EqualFold(value, "keep-alive")
+	case "Trailer", "Upgrade", "Pragma":
+	default:
+		f.bad = false
+	}
+
+	return f
+}
+
+// sizedBody is a body whose length was told. Its end comes with its last byte.
+type sizedBody struct {
+	r    *bufio.Reader
+	left int64
+}
+
+func (b *sizedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+
+	n, err := b.r.Read(p)
+
+	switch b.left -= int64(n); {
+	case b.left == 0:
+		return n, io.EOF
+	case err != nil:
+		return n, unexpected(err)
+	}
+
+	return n, nil
+}
+
+func (b *sizedBody) Close() error { return nil }
+
+// chunkedBody is a body in chunks. Its end comes with its last byte, if the backend
+// sent them together.
+type chunkedBody struct {
+	chunks io.Reader // what is in them
+	r      *bufio.Reader
+}
+
+func (b *chunkedBody) Read(p []byte) (int, error) {
+	n, err := b.chunks.Read(p)
+	if err == io.EOF { //nolint:errorlint // it is never wrapped
+		err = b.trailer()
+	}
+
+	return n, err //nolint:wrapcheck // io.EOF must stay what it is
+}
+
+// trailer reads what follows the last chunk: nobody looks at it.
+func (b *chunkedBody) trailer() error {
+	for left := maxHeader; ; {
+		line, err := b.r.ReadSlice('\n')
+
+		switch left -= len(line); {
+		case err != nil:
+			return unexpected(err)
+		case len(bytes.TrimRight(line, "\r\n")) == 0:
+			return io.EOF
+		case left < 0:
+			return errHeaderTooLarge
+		}
+	}
+}
+
+func (b *chunkedBody) Close() error { return nil }
