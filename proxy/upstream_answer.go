@@ -111,7 +111,11 @@ func (c *poolConn) framed(a *pooled, fields []answerField) bool {
 
 			continue
 		case "Connection":
-			resp.Close = f.value == "close"
+			if f.value == "close" {
+				resp.Close = true
+
+				continue
+			}
 		}
 
 		values[i] = f.value
