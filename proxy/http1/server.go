@@ -1,0 +1,281 @@
+package http1
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Server serves connections, and gives those that it doesn't read itself to an
+// [http.Server]. That one's Handler, ReadHeaderTimeout, IdleTimeout and ErrorLog hold
+// for both; its other settings are only for what it gets.
+//
+// To a handler both look alike, with these exceptions: an answer without a
+// Content-Type gets none, a request can't be hijacked, and its context has none of
+// the values of net/http.
+type Server struct {
+	std     *http.Server
+	others  *handOver
+	buffers buffers
+	date    date
+	request http.Request // what all requests begin as
+
+	base  context.Context //nolint:containedctx // of all requests
+	ended atomic.Bool     // base has
+
+	mu       sync.Mutex
+	listener net.Listener // nil before Serve
+	conns    map[*conn]struct{}
+	closing  atomic.Bool
+}
+
+// New returns a server in front of std, which must not be served otherwise. The
+// contexts of all requests end with ctx.
+func New(ctx context.Context, std *http.Server) *Server {
+	std.BaseContext = func(net.Listener) context.Context { return ctx }
+
+	return &Server{std: std, base: ctx, others: newHandOver(), conns: make(map[*conn]struct{})}
+}
+
+// Serve serves the connections that l accepts, and returns when that fails:
+// with [http.ErrServerClosed] after Shutdown or Close. It is called once.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.use(l) {
+		return http.ErrServerClosed
+	}
+
+	s.others.addr = l.Addr()
+
+	go func() { _ = s.std.Serve(s.others) }() // until Shutdown or Close ends it
+
+	context.AfterFunc(s.base, s.endAll)
+
+	for wait := time.Duration(0); ; {
+		nc, err := l.Accept()
+
+		switch ne, temporary := err.(interface{ Temporary() bool }); {
+		case err == nil:
+			wait = 0
+
+			s.start(nc)
+		case s.closing.Load():
+			return http.ErrServerClosed
+		case temporary && ne.Temporary(): // there are no descriptors left: others will close theirs
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			s.logf("http1: accepting: %v; trying again in %v", err, wait)
+
+			select {
+			case <-time.After(wait):
+			case <-s.others.over:
+			}
+		default:
+			return err //nolint:wrapcheck // as net/http does it
+		}
+	}
+}
+
+// Shutdown stops accepting, closes idle connections, and returns when all others
+// have become idle and are closed too, or with ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stopAccepting()
+
+	others := make(chan error, 1)
+	go func() { others <- s.std.Shutdown(ctx) }()
+
+	const most = 100 * time.Millisecond
+
+	for pause := time.Millisecond; !s.closeIdle(); pause = min(2*pause, most) {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+
+	return <-others
+}
+
+// Close closes all connections at once.
+func (s *Server) Close() error {
+	s.stopAccepting()
+	s.mu.Lock()
+
+	for c := range s.conns {
+		_ = c.conn.Close()
+	}
+	s.mu.Unlock()
+
+	return s.std.Close() //nolint:wrapcheck // it says what it is
+}
+
+func (s *Server) use(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.listener = l
+
+	return !s.closing.Load()
+}
+
+func (s *Server) stopAccepting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.closing.Store(true)
+
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+}
+
+// start serves a connection until it ends, or is somebody else's.
+func (s *Server) start(nc net.Conn) {
+	c := newConn(s, nc)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.closing.Load() { // nobody would close it
+		_ = nc.Close()
+		return
+	}
+
+	s.conns[c] = struct{}{}
+
+	go c.serve()
+}
+
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	delete(s.conns, c)
+}
+
+// closeIdle closes the connections that carry no request, and reports whether there
+// are no others.
+func (s *Server) closeIdle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	for c := range s.conns {
+		c.closeIdle()
+	}
+
+	return len(s.conns) == 0
+}
+
+// endAll ends the contexts of all requests.
+func (s *Server) endAll() {
+	s.ended.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	for c := range s.conns {
+		if ctx := c.ctx.Load(); ctx != nil {
+			ctx.end()
+		}
+	}
+}
+
+func (s *Server) logf(format string, args ...any) {
+	if s.std.ErrorLog != nil {
+		s.std.ErrorLog.Printf(format, args...)
+	}
+}
+
+// handOver is the listener by which net/http gets connections.
+type handOver struct {
+	conns chan net.Conn
+	addr  net.Addr
+	once  sync.Once
+	over  chan struct{}
+}
+
+func newHandOver() *handOver {
+	return &handOver{conns: make(chan net.Conn), over: make(chan struct{})}
+}
+
+// give hands a connection over, or closes it when nobody takes it any more.
+func (h *handOver) give(c net.Conn) {
+	select {
+	case h.conns <- c:
+	case <-h.over:
+		_ = c.Close()
+	}
+}
+
+// Accept implements [net.Listener].
+func (h *handOver) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (h *handOver) Close() error {
+	h.once.Do(func() { close(h.over) })
+
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (h *handOver) Addr() net.Addr { return h.addr }
+
+// begun is a connection of which something was read already.
+type begun struct {
+	net.Conn
+
+	read []byte
+}
+
+// begunTLS is one with TLS, which net/http tells to handlers.
+type begunTLS struct {
+	*begun
+
+	state *tls.ConnectionState
+}
+
+// ConnectionState is asked by net/http.
+func (b begunTLS) ConnectionState() tls.ConnectionState { return *b.state }
+
+// Read implements [net.Conn].
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.read) == 0 {
+		return b.Conn.Read(p) //nolint:wrapcheck // the server compares it
+	}
+
+	n := copy(p, b.read)
+	if b.read = b.read[n:]; len(b.read) == 0 {
+		b.read = nil
+	}
+
+	return n, nil
+}
+
+// date is the Date of answers, which is the same for a second.
+type date struct{ last atomic.Pointer[stamp] }
+
+type stamp struct {
+	second int64
+	text   string
+}
+
+func (d *date) at(now time.Time) string {
+	second := now.Unix()
+
+	last := d.last.Load()
+	if last == nil || last.second != second {
+		last = &stamp{second, now.UTC().Format(http.TimeFormat)}
+		d.last.Store(last)
+	}
+
+	return last.text
+}
