@@ -15,6 +15,7 @@ import (
 
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/admin"
 	"github.com/mcp-sidecar/mcp-sidecar/cmd/mcp-sidecar/config"
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
 
 // Limits of all listeners. There is none for writing: streams stay open.
@@ -79,10 +80,20 @@ func (a *app) server(ctx context.Context, h http.Handler) *http.Server {
 	}
 }
 
+// httpServer is a [http.Server], or one that behaves like it.
+type httpServer interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
 // serve serves a handler until the app stops. Requests that still run then are
 // given drain, or, without one, a moment.
-func (a *app) serve(ctx context.Context, b *binding, h http.Handler, drain func(context.Context, *http.Server) error) {
-	srv := a.server(ctx, tellPanics(a.log, h))
+func (a *app) serve(ctx context.Context, b *binding, h http.Handler, drain func(context.Context, httpServer) error) {
+	a.serveWith(ctx, b, a.server(ctx, tellPanics(a.log, h)), drain)
+}
+
+func (a *app) serveWith(ctx context.Context, b *binding, srv httpServer, drain func(context.Context, httpServer) error) {
 	a.spawn(ctx, b.name, func(context.Context) error {
 		if err := srv.Serve(b); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -90,7 +101,7 @@ func (a *app) serve(ctx context.Context, b *binding, h http.Handler, drain func(
 		return nil
 	})
 	if drain == nil {
-		drain = func(ctx context.Context, srv *http.Server) error {
+		drain = func(ctx context.Context, srv httpServer) error {
 			ctx, cancel := context.WithTimeout(ctx, quickShutdown)
 			defer cancel()
 			_ = srv.Shutdown(ctx) // what isn't done by then is cut off
@@ -105,7 +116,7 @@ func (a *app) serve(ctx context.Context, b *binding, h http.Handler, drain func(
 
 func (a *app) serveAdmin(ctx context.Context, b bindings) {
 	d := admin.Deps{Logger: a.log, Servers: a.backends, Conversations: a.conversations(), Control: a, Feed: a.feed, Token: a.adminToken}
-	a.serve(ctx, b.admin, admin.New(d), func(ctx context.Context, srv *http.Server) error {
+	a.serve(ctx, b.admin, admin.New(d), func(ctx context.Context, srv httpServer) error {
 		a.feed.Close()
 		ctx, cancel := context.WithTimeout(ctx, quickShutdown)
 		defer cancel()
@@ -155,7 +166,8 @@ func (a *app) serveAgents(ctx context.Context, cfg *config.Config, b bindings) e
 			MinVersion: tls.VersionTLS12, GetCertificate: cert.get, NextProtos: []string{"h2", "http/1.1"},
 		})
 	}
-	a.serve(ctx, b.agents, a.leaving(a.proxy), a.drainAgents)
+	srv := http1.New(ctx, a.server(ctx, tellPanics(a.log, a.leaving(a.proxy))))
+	a.serveWith(ctx, b.agents, srv, a.drainAgents)
 	return nil
 }
 
@@ -172,7 +184,7 @@ func (a *app) leaving(next http.Handler) http.Handler {
 }
 
 // drainAgents stops accepting, ends streams and lets running calls finish.
-func (a *app) drainAgents(ctx context.Context, srv *http.Server) error {
+func (a *app) drainAgents(ctx context.Context, srv httpServer) error {
 	limit := a.cfg.Load().DrainTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("calls still ran after %s", limit))
 	defer cancel()
