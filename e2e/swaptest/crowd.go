@@ -16,7 +16,7 @@ import (
 )
 
 // pause is the time between two calls of one client of a crowd.
-const pause = 50 * time.Millisecond
+const pause = 10 * time.Millisecond
 
 // tally counts calls, and what went wrong with those that failed.
 type tally struct {

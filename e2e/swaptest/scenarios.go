@@ -36,7 +36,7 @@ func (n notApplicableError) Error() string { return n.why }
 func scenarios() []scenario {
 	return []scenario{
 		{
-			"instant", "ten clients call on while the process is killed and replaced at once, and again with a graceful stop: every call is answered",
+			"instant", "ten clients call on while the process is replaced at once three times, killed or stopped in good order: every call is answered",
 			nil, instant(revision),
 		},
 		{
@@ -130,7 +130,7 @@ func instant(revision string) func(context.Context, *world) error {
 			return err
 		}
 		defer c.stop()
-		for _, graceful := range []bool{false, true} {
+		for _, graceful := range []bool{false, true, false} {
 			if graceful {
 				w.backend.terminate()
 			} else {
