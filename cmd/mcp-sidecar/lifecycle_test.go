@@ -85,6 +85,21 @@ func TestTwoInOneProcess(t *testing.T) {
 	}
 }
 
+// TestListenTransport: agents are served by either server.
+func TestListenTransport(t *testing.T) {
+	backend := startBackend(t, "tool")
+	for value, standard := range map[string]bool{config.ListenOwn: false, config.ListenStandard: true} {
+		cfg := testConfig(t, backend.url(), func(c *config.Config) { c.ListenTransport = value })
+		a := testApp(t, cfg)
+		if _, got := a.agentServer(t.Context(), cfg).(*http.Server); got != standard {
+			t.Errorf("%s is the server of net/http: %t", value, got)
+		}
+		if got := newAgent(t, a, "/mcp").call("tools/call", `{"name":"tool"}`); !strings.Contains(got, "from tool") {
+			t.Errorf("%s: %s", value, got)
+		}
+	}
+}
+
 // TestLeaving: a client that keeps its connection while the sidecar stops would
 // lose the request that it sends when that is closed.
 func TestLeaving(t *testing.T) {

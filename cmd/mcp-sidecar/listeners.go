@@ -166,9 +166,17 @@ func (a *app) serveAgents(ctx context.Context, cfg *config.Config, b bindings) e
 			MinVersion: tls.VersionTLS12, GetCertificate: cert.get, NextProtos: []string{"h2", "http/1.1"},
 		})
 	}
-	srv := http1.New(ctx, a.server(ctx, tellPanics(a.log, a.leaving(a.proxy))))
-	a.serveWith(ctx, b.agents, srv, a.drainAgents)
+	a.serveWith(ctx, b.agents, a.agentServer(ctx, cfg), a.drainAgents)
 	return nil
+}
+
+// agentServer returns the server that agents talk to.
+func (a *app) agentServer(ctx context.Context, cfg *config.Config) httpServer {
+	srv := a.server(ctx, tellPanics(a.log, a.leaving(a.proxy)))
+	if cfg.ListenTransport == config.ListenStandard {
+		return srv
+	}
+	return http1.New(ctx, srv)
 }
 
 // leaving asks the clients of a sidecar that stops to send what comes next over

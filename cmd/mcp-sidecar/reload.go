@@ -221,6 +221,7 @@ func needRestart(old, next *config.Config) []string {
 	var keys []string
 	for key, field := range map[string]func(*config.Config) any{
 		"listen":             func(c *config.Config) any { return c.Listen },
+		"listenTransport":    func(c *config.Config) any { return c.ListenTransport },
 		"tlsCertFile":        func(c *config.Config) any { return c.TLSCertFile },
 		"tlsKeyFile":         func(c *config.Config) any { return c.TLSKeyFile },
 		"opsListen":          func(c *config.Config) any { return c.OpsListen },

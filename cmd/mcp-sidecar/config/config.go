@@ -69,6 +69,7 @@ type Config struct {
 
 	// Settings without a flag.
 
+	ListenTransport     string        `yaml:"listenTransport"`
 	UpstreamTransport   string        `yaml:"upstreamTransport"`
 	MaxHeld             int           `yaml:"maxHeld"`
 	SessionIdle         time.Duration `yaml:"sessionIdle"`
@@ -154,6 +155,12 @@ type Conversation struct {
 	Servers     []string `yaml:"servers"`
 }
 
+// Values of Config.ListenTransport.
+const (
+	ListenOwn      = "own"      // the sidecar's own server, see package http1
+	ListenStandard = "standard" // that of net/http
+)
+
 // Values of Config.UpstreamTransport.
 const (
 	UpstreamPool     = "pool"     // the sidecar's own connections
@@ -178,6 +185,7 @@ func Default() Config {
 		RefreshOn:           "schema",
 		LogFormat:           "auto",
 		LogLevel:            slog.LevelInfo,
+		ListenTransport:     ListenOwn,
 		UpstreamTransport:   UpstreamPool,
 		MaxHeld:             1024,
 		SessionIdle:         30 * time.Minute,

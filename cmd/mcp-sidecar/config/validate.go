@@ -20,6 +20,7 @@ func (c *Config) validate(r *report) {
 	c.validateURLs(r)
 	oneOf(r, "refreshOn", c.RefreshOn, "schema", "swap")
 	oneOf(r, "logFormat", c.LogFormat, "auto", "text", "json")
+	oneOf(r, "listenTransport", c.ListenTransport, ListenOwn, ListenStandard)
 	oneOf(r, "upstreamTransport", c.UpstreamTransport, UpstreamPool, UpstreamStandard)
 	atLeast(r, "maxHeld", c.MaxHeld, 1)
 	positive(r, "sessionIdle", c.SessionIdle)
