@@ -141,7 +141,6 @@ func (r *Registry) Load(ctx context.Context) error {
 	}
 
 	now := r.clock.now()
-	entries := make(map[ID]*entry)
 	var order []*entry
 	for c, err := range r.store.All(ctx) {
 		if err != nil {
@@ -155,8 +154,11 @@ func (r *Registry) Load(ctx context.Context) error {
 		r.mu.Lock()
 		r.set(e, loaded(c, now))
 		r.mu.Unlock()
-		entries[e.id] = e
 		order = append(order, e)
+	}
+	entries := make(map[ID]*entry, len(order))
+	for _, e := range order {
+		entries[e.id] = e
 	}
 	slices.SortFunc(order, func(a, b *entry) int { return cmp.Compare(a.id, b.id) })
 

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -28,30 +29,36 @@ func (s *Store) Get(ctx context.Context, id conversation.ID) (c conversation.Con
 	return c, err
 }
 
+// record is a record as it is stored.
+type record struct {
+	key   string
+	value []byte
+}
+
+func (r record) decode() (conversation.Conversation, error) {
+	c, err := conversation.DecodeConversation(r.value)
+	if err == nil && string(c.ID) != r.key {
+		err = errors.New("stored record is of another conversation: it is damaged")
+	}
+	if err != nil {
+		c = conversation.Conversation{ID: conversation.ID(r.key)}
+	}
+	return c, err
+}
+
 // All implements conversation.Store.
 func (s *Store) All(ctx context.Context) iter.Seq2[conversation.Conversation, error] {
-	type item struct {
-		c   conversation.Conversation
-		err error
-	}
 	return func(yield func(conversation.Conversation, error) bool) {
 		var next []byte
-		items := make([]item, 0, pageLength)
+		records := make([]record, 0, pageLength)
 		for {
-			items = items[:0]
+			records = records[:0]
 			more := false
 			err := s.view(ctx, func(tx *bolt.Tx) error {
 				cursor := tx.Bucket(bucketConversations).Cursor()
 				k, v := cursor.Seek(next)
-				for ; k != nil && len(items) < pageLength; k, v = cursor.Next() {
-					c, err := conversation.DecodeConversation(v)
-					if err == nil && string(c.ID) != string(k) {
-						err = errors.New("stored record is of another conversation: it is damaged")
-					}
-					if err != nil {
-						c = conversation.Conversation{ID: conversation.ID(k)}
-					}
-					items = append(items, item{c, err})
+				for ; k != nil && len(records) < pageLength; k, v = cursor.Next() {
+					records = append(records, record{string(k), bytes.Clone(v)})
 				}
 				more = k != nil
 				next = append(next[:0], k...)
@@ -61,8 +68,8 @@ func (s *Store) All(ctx context.Context) iter.Seq2[conversation.Conversation, er
 				yield(conversation.Conversation{}, err)
 				return
 			}
-			for _, i := range items {
-				if !yield(i.c, i.err) {
+			for c, err := range conversation.DecodeAll(records, record.decode) {
+				if !yield(c, err) {
 					return
 				}
 			}

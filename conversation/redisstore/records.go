@@ -129,13 +129,15 @@ func (s *Store) Get(ctx context.Context, id conversation.ID) (conversation.Conve
 // All implements conversation.Store.
 func (s *Store) All(ctx context.Context) iter.Seq2[conversation.Conversation, error] {
 	return func(yield func(conversation.Conversation, error) bool) {
-		for item, err := range s.walk(ctx, s.scripts.page.Run) {
+		for items, err := range s.walk(ctx, s.scripts.page.Run) {
 			if err != nil {
 				yield(conversation.Conversation{}, err)
 				return
 			}
-			if !yield(decode(item.id, []byte(item.value))) {
-				return
+			for c, err := range conversation.DecodeAll(items, item.decode) {
+				if !yield(c, err) {
+					return
+				}
 			}
 		}
 	}
@@ -144,17 +146,19 @@ func (s *Store) All(ctx context.Context) iter.Seq2[conversation.Conversation, er
 // Heads implements conversation.SharedStore.
 func (s *Store) Heads(ctx context.Context) iter.Seq2[conversation.Head, error] {
 	return func(yield func(conversation.Head, error) bool) {
-		for item, err := range s.walk(ctx, s.scripts.heads.Run) {
+		for items, err := range s.walk(ctx, s.scripts.heads.Run) {
 			if err != nil {
 				yield(conversation.Head{}, err)
 				return
 			}
-			h, _, err := parseHead([]byte(item.value))
-			if !yield(conversation.Head{
-				Touch:    conversation.Touch{ID: conversation.ID(item.id), LastActive: h.active, RenewedAt: h.renewed},
-				Revision: h.revision,
-			}, err) {
-				return
+			for _, i := range items {
+				h, _, err := parseHead([]byte(i.value))
+				if !yield(conversation.Head{
+					Touch:    conversation.Touch{ID: conversation.ID(i.id), LastActive: h.active, RenewedAt: h.renewed},
+					Revision: h.revision,
+				}, err) {
+					return
+				}
 			}
 		}
 	}

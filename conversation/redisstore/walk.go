@@ -5,46 +5,48 @@ import (
 	"iter"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/mcp-sidecar/mcp-sidecar/conversation"
 )
 
 // item is what a walk finds.
 type item struct{ id, value string }
 
+func (i item) decode() (conversation.Conversation, error) { return decode(i.id, []byte(i.value)) }
+
 type runScript func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
 
 // page is a part of a walk.
 type page struct {
-	found []string // where to go on, then ids and values in turn
+	items []item
+	next  string // where to go on, "" at the end
 	err   error
 }
 
 // walk goes through the index, page by page: the next one is on its way while the caller works on the one before. Nothing is held meanwhile:
 // the caller may write.
-func (s *Store) walk(ctx context.Context, script runScript) iter.Seq2[item, error] {
-	return func(yield func(item, error) bool) {
+func (s *Store) walk(ctx context.Context, script runScript) iter.Seq2[[]item, error] {
+	return func(yield func([]item, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		ahead := s.fetch(ctx, script, "-")
 		for {
 			p := <-ahead
 			if p.err != nil {
-				yield(item{}, p.err)
+				yield(nil, p.err)
 				return
 			}
-			more := len(p.found) > 0 && p.found[0] != ""
-			if more {
-				ahead = s.fetch(ctx, script, "("+p.found[0])
+			if p.next != "" {
+				ahead = s.fetch(ctx, script, "("+p.next)
 			}
-			for i := 1; i+1 < len(p.found); i += 2 {
-				if !yield(item{p.found[i], p.found[i+1]}, nil) {
-					cancel()
-					if more {
-						<-ahead
-					}
-					return
+			if !yield(p.items, nil) {
+				cancel()
+				if p.next != "" {
+					<-ahead
 				}
+				return
 			}
-			if !more {
+			if p.next == "" {
 				return
 			}
 		}
@@ -56,9 +58,17 @@ func (s *Store) fetch(ctx context.Context, script runScript, from string) <-chan
 	c := make(chan page, 1)
 	go func() {
 		var p page
-		p.err = s.use(ctx, func(ctx context.Context) (err error) {
-			p.found, err = script(ctx, s.client, []string{s.index()}, s.key("conversation", ""), from, pageLength).StringSlice()
-			return err
+		p.err = s.use(ctx, func(ctx context.Context) error {
+			found, err := script(ctx, s.client, []string{s.index()}, s.key("conversation", ""), from, pageLength).StringSlice()
+			if err != nil || len(found) == 0 {
+				return err
+			}
+			p.next = found[0]
+			p.items = make([]item, 0, len(found)/2)
+			for i := 1; i+1 < len(found); i += 2 {
+				p.items = append(p.items, item{found[i], found[i+1]})
+			}
+			return nil
 		})
 		c <- p
 	}()
