@@ -48,6 +48,7 @@ func modes() []mode {
 		{"stateless", calls("small JSON tools/call, 2026-07-28 without a session", toolSmall, true)},
 		{"streams", idleStreams},
 		{"latency", eventLatency},
+		{"start", starts},
 	}
 }
 

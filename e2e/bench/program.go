@@ -32,6 +32,23 @@ type program struct {
 
 // start starts a program and waits until it listens.
 func start(ctx context.Context, name, addr, path string, args ...string) (*program, error) {
+	p, err := launch(ctx, name, addr, path, args...)
+	if err != nil {
+		return nil, err
+	}
+
+	return p, p.wait(ctx, "it doesn't listen", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = c.Close()
+		}
+
+		return err == nil
+	})
+}
+
+// launch starts a program.
+func launch(ctx context.Context, name, addr, path string, args ...string) (*program, error) {
 	p := &program{name: name, addr: addr, cmd: exec.CommandContext(ctx, path, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
@@ -47,23 +64,33 @@ func start(ctx context.Context, name, addr, path string, args ...string) (*progr
 		_ = p.cmd.Wait()
 	}()
 
-	for until := time.Now().Add(patience); ; {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			return p, c.Close()
-		}
+	return p, nil
+}
 
+// wait waits until ok holds, which it asks every few milliseconds. In vain stops
+// the program.
+func (p *program) wait(ctx context.Context, vain string, ok func() bool) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+
+	late := time.NewTimer(patience)
+	defer late.Stop()
+
+	for !ok() {
 		select {
 		case <-p.done:
-			return nil, fmt.Errorf("%s ended at once: %s", name, p.out.String())
-		case <-time.After(5 * time.Millisecond):
-		}
-
-		if time.Now().After(until) {
+			return fmt.Errorf("%s ended: %s", p.name, p.out.String())
+		case <-late.C:
 			p.stop()
-			return nil, fmt.Errorf("%s doesn't listen: %s", name, p.out.String())
+			return fmt.Errorf("%s: %s: %s", p.name, vain, p.out.String())
+		case <-ctx.Done():
+			p.stop()
+			return ctx.Err()
+		case <-tick.C:
 		}
 	}
+
+	return nil
 }
 
 func (p *program) stop() {
