@@ -31,6 +31,7 @@ type Query struct {
 	State       State
 	Server      string
 	AgentServer string
+	Source      Source
 	Cursor      string // Page.Next of the page before
 	Limit       int    // 100 if it is 0 or less, 1000 at most
 }
@@ -59,6 +60,7 @@ func (r *Registry) List(q Query) (Page, error) {
 	}
 	for _, e := range r.order[i:] {
 		if q.AgentServer != "" && e.agent.name != q.AgentServer ||
+			q.Source != "" && e.source != q.Source ||
 			q.Server != "" && e.binding(q.Server) == nil ||
 			q.State != "" && r.state(e, at) != q.State {
 			continue

@@ -76,6 +76,7 @@ func TestList(t *testing.T) {
 			"state":        {conversation.Query{State: conversation.StateCurrent}, 13},
 			"server":       {conversation.Query{Server: "other"}, 5},
 			"agent server": {conversation.Query{AgentServer: "second"}, 9},
+			"source":       {conversation.Query{Source: conversation.SourceConfig}, 0},
 			"all of them":  {conversation.Query{State: conversation.StateStale, Server: "tools", AgentServer: "default"}, 7},
 			"none":         {conversation.Query{Server: "x"}, 0},
 		} {

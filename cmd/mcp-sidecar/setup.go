@@ -216,14 +216,14 @@ func (a *app) registerConfigured(ctx context.Context, cfg *config.Config) error 
 			return fmt.Errorf("registering conversation %s: %w", id, err)
 		}
 	}
-	q := conversation.Query{Limit: 1000}
+	q := conversation.Query{Source: conversation.SourceConfig, Limit: 1000}
 	for {
 		page, err := a.registry.List(q)
 		if err != nil {
 			return fmt.Errorf("listing conversations: %w", err)
 		}
 		for _, v := range page.Items {
-			if v.Source != conversation.SourceConfig || want[v.ID] {
+			if want[v.ID] {
 				continue
 			}
 			if err := a.registry.Remove(ctx, v.ID); err != nil && !errors.Is(err, conversation.ErrNotFound) {
