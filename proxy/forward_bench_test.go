@@ -23,6 +23,8 @@ func (d *discardWriter) WriteHeader(status int)      { d.status = status }
 func (d *discardWriter) Write(b []byte) (int, error) { d.n += len(b); return len(b), nil }
 func (d *discardWriter) Flush()                      {}
 
+func (d *discardWriter) SetReadDeadline(time.Time) error { return nil }
+
 // BenchmarkForward is what a request costs between the client's server and the
 // backend: everything but the client's connection.
 func BenchmarkForward(b *testing.B) {
@@ -92,7 +94,7 @@ func BenchmarkOwn(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			p := benchProxy(b, "http://127.0.0.1:9")
 			conn := &cannedConn{}
-			pl := p.own.(*pool) //nolint:forcetypeassert // that is what a proxy has
+			pl := p.own.(*pool) //nolint:errcheck,forcetypeassert // that is what a proxy has
 
 			pl.put(newPoolConn(pl, origin{"http", "127.0.0.1:9"}, conn))
 

@@ -25,8 +25,12 @@ type answerField struct {
 	bad         bool   // it is left to net/http
 }
 
-// maxLengthDigits keeps a length within an int64.
-const maxLengthDigits = 18
+const (
+	// maxFields bounds what is remembered of a header.
+	maxFields = 64
+	// maxLengthDigits keeps a length within an int64.
+	maxLengthDigits = 18
+)
 
 // ordinary reads the header of an answer that has the form of nearly all: it came in
 // one piece, and leaves no doubt about where its body ends. It returns nil, and
@@ -56,6 +60,8 @@ func (c *poolConn) ordinary(req *http.Request, a *pooled) *http.Response {
 		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
 
 		switch {
+		case n == maxFields:
+			return nil
 		case n == len(fields):
 			fields = append(fields, readField(string(line)))
 		case string(line) != fields[n].line:

@@ -20,6 +20,7 @@ func readOrdinary(req *http.Request, c *poolConn, raw []byte) *http.Response {
 	return c.ordinary(req, new(pooled))
 }
 
+//nolint:bodyclose // there is no connection
 func TestOrdinaryAnswers(t *testing.T) {
 	t.Parallel()
 
@@ -65,6 +66,8 @@ func TestOrdinaryAnswers(t *testing.T) {
 
 // TestOrdinaryAnswersDiffer: what is remembered of one answer is not taken for the
 // next.
+//
+//nolint:bodyclose // there is no connection
 func TestOrdinaryAnswersDiffer(t *testing.T) {
 	t.Parallel()
 
@@ -93,6 +96,8 @@ func TestOrdinaryAnswersDiffer(t *testing.T) {
 }
 
 // FuzzOrdinary compares with net/http what is read without it.
+//
+//nolint:bodyclose // there is no connection
 func FuzzOrdinary(f *testing.F) {
 	for _, s := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-y: 1\r\nx-Y:  2 \r\nConnection: Keep-Alive\r\n\r\nok",

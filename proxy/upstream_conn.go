@@ -125,27 +125,24 @@ func (c *poolConn) exchange(req *http.Request, head *headBuffer, body []byte, a 
 		c.close()
 	}
 
-	unwritten := false
-
 	if w := c.aside; w != nil && w.over() {
 		t.Wrote, t.WroteRequest = w.n > 0, w.err == nil
 		failed = w.err
 	} else if w != nil {
-		t.Wrote, unwritten = true, true
+		t.Wrote = true
 	}
 
 	switch {
-	case resp == nil && failed != nil:
+	case resp != nil:
+		// Who answers before it has the whole request may go on to read it, and
+		// then close, or take for a part of it what comes next.
+		resp.Close = resp.Close || !t.WroteRequest
+		return resp, nil
+	case failed != nil:
 		return nil, fmt.Errorf("writing a request: %w", failed)
-	case resp == nil:
+	default:
 		return nil, err
 	}
-
-	// Who answers before it has the whole request may read what is left of it and
-	// then close, or take what comes next for a part of it.
-	resp.Close = resp.Close || failed != nil || unwritten
-
-	return resp, nil
 }
 
 // writeAside writes a request on a goroutine that ends before the connection is
