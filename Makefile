@@ -12,6 +12,7 @@ BENCH :=
 BENCH_COUNT := 1
 RACE_COUNT := 5
 SERIES_DURATION := 1m
+SWAPTEST :=
 
 # The race detector needs cgo. Go turns cgo off where it finds no C compiler.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -101,6 +102,15 @@ e2e-replicas: ## Replace backends of three sidecars that share a registry (redis
 .PHONY: e2e-alerts
 e2e-alerts: ## Page for what is wrong and stay silent at a rollout (prometheus, alertmanager)
 	go test -count=1 -timeout 10m -tags alerts ./e2e/alerts
+
+.PHONY: swaptest
+swaptest: build ## Put the sidecar through the replacements that any MCP proxy can be put through (SWAPTEST=--help)
+	go run ./e2e/swaptest --parallel 4 $(SWAPTEST) -- bin/mcp-sidecar run --listen {listen} --upstream http://{backend}/mcp \
+		--ops-listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --state {dir}/state.db
+
+.PHONY: comparison
+comparison: ## Put other proxies through them, too; UPDATE_DOCS=1 writes docs/comparison.md (npm, Python, nginx, haproxy)
+	go test -count=1 -v -timeout 90m -tags comparison ./e2e/swaptest/rivals
 
 .PHONY: e2e-series
 e2e-series: ## Count the metrics' series over SERIES_DURATION (1m) of swaps and 10,000 hostile names
