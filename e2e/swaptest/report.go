@@ -74,6 +74,8 @@ func (o *options) all(ctx context.Context, dir string, chosen []scenario) (repor
 			defer says.Unlock()
 			if r.fatal(err) {
 				cancel(err)
+			}
+			if ctx.Err() != nil {
 				return
 			}
 			r.Results[i] = res
@@ -125,7 +127,8 @@ func (o *options) one(ctx context.Context, dir string, s scenario) (output strin
 	}
 	if w.proxy != nil {
 		output = w.proxy.output()
-		if _, na := errors.AsType[notApplicableError](err); err != nil && !na && w.proxy.ended() {
+		_, na := errors.AsType[notApplicableError](err)
+		if _, start := errors.AsType[startError](err); err != nil && !na && !start && w.proxy.ended() {
 			err = fmt.Errorf("%w (the proxy's process has ended)", err)
 		}
 	}
