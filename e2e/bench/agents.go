@@ -5,25 +5,26 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
 // agents is an agent server that refreshes conversations at once.
 type agents struct {
-	addr      string
-	server    *http.Server
-	refreshed chan time.Time // when each refresh was asked for
+	addr   string
+	server *http.Server
+
+	mu        sync.Mutex
+	refreshed []time.Time // when each refresh was asked for
 }
 
-// newAgents starts an agent server. It must be able to note so many refreshes before
-// somebody looks at them.
-func newAgents(refreshes int) (*agents, error) {
+func newAgents() (*agents, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 
-	a := &agents{addr: l.Addr().String(), refreshed: make(chan time.Time, refreshes)}
+	a := &agents{addr: l.Addr().String()}
 	a.server = &http.Server{Handler: http.HandlerFunc(a.handle), ReadHeaderTimeout: patience}
 
 	go func() { _ = a.server.Serve(l) }()
@@ -34,8 +35,9 @@ func newAgents(refreshes int) (*agents, error) {
 func (a *agents) handle(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/refresh_mcp_tools"):
-		a.refreshed <- time.Now()
-
+		a.mu.Lock()
+		a.refreshed = append(a.refreshed, time.Now())
+		a.mu.Unlock()
 		w.WriteHeader(http.StatusNoContent)
 	case strings.HasSuffix(r.URL.Path, "/search"): // nothing to discover
 		w.Header().Set("Content-Type", "application/json")
@@ -44,6 +46,26 @@ func (a *agents) handle(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.NotFound(w, r)
 	}
+}
+
+// forget forgets what was refreshed.
+func (a *agents) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.refreshed = nil
+}
+
+// times returns when the first and the last of n refreshes came, if that many did.
+func (a *agents) times(n int) (first, last time.Time, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	if len(a.refreshed) < n {
+		return first, last, false
+	}
+
+	return a.refreshed[0], a.refreshed[n-1], true
 }
 
 func (a *agents) close() { _ = a.server.Close() }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -31,20 +32,41 @@ const tickHeader = "X-Tick"
 // as little of the machine as possible goes into what isn't measured.
 type backend struct {
 	answers  map[string][]byte // of calls, by tool
+	tools    string            // JSON
 	sessions atomic.Int64
+	// mine is what ids of this process's sessions begin with: others get 404. "" takes
+	// any.
+	mine string
 }
 
-func runBackend(addr string) error {
-	l, err := net.Listen("tcp", addr)
+// runBackend runs a backend. What follows its address makes it one that is replaced:
+// how many tools it offers besides those that are called, and a file that gets the
+// time from which on it answered.
+func runBackend(args []string) error {
+	l, err := net.Listen("tcp", args[0])
 	if err != nil {
 		return err
+	}
+
+	now := strconv.FormatInt(time.Now().UnixNano(), 10)
+
+	mine, more := "", 0
+	if len(args) > 2 {
+		mine = now + "-"
+		if more, err = strconv.Atoi(args[1]); err == nil {
+			err = os.WriteFile(args[2], []byte(now), 0o600)
+		}
+
+		if err != nil {
+			return err
+		}
 	}
 
 	text := func(n int) []byte {
 		return []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + strings.Repeat("x", n) + `"}]}}`)
 	}
 
-	b := &backend{answers: map[string][]byte{
+	b := &backend{mine: mine, tools: toolList(more), answers: map[string][]byte{
 		toolSmall:  jsonAnswer(text(200), ""),
 		toolStream: text(200),
 		tool100K:   jsonAnswer(text(100_000), ""),
@@ -69,11 +91,22 @@ func jsonAnswer(body []byte, header string) []byte {
 	return append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n", header, len(body)), body...)
 }
 
+// toolList has the tools that are called, and so many more.
+func toolList(more int) string {
+	names := []string{toolSmall, toolStream, tool100K, tool1M}
+	for i := range more {
+		names = append(names, "more-"+strconv.Itoa(i))
+	}
+
+	return `[{"inputSchema":{"type":"object"},"name":"` + strings.Join(names, `"},{"inputSchema":{"type":"object"},"name":"`) + `"}]`
+}
+
 // incoming is what the backend reads of a request.
 type incoming struct {
-	method string
-	tick   time.Duration
-	body   []byte
+	method  string
+	tick    time.Duration
+	session []byte
+	body    []byte
 }
 
 func (b *backend) serve(c net.Conn) error {
@@ -86,12 +119,16 @@ func (b *backend) serve(c net.Conn) error {
 			return err
 		}
 
-		switch in.method {
-		case http.MethodPost:
+		switch {
+		case len(in.session) > 0 && !bytes.HasPrefix(in.session, []byte(b.mine)):
+			if _, err := io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"); err != nil {
+				return err
+			}
+		case in.method == http.MethodPost:
 			if err := b.post(c, &in); err != nil {
 				return err
 			}
-		case http.MethodGet:
+		case in.method == http.MethodGet:
 			return b.stream(c, r, in.tick)
 		default:
 			if _, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"); err != nil {
@@ -117,7 +154,7 @@ func (in *incoming) read(r *bufio.Reader) error {
 	}
 
 	length := 0
-	in.tick = 0
+	in.tick, in.session = 0, in.session[:0]
 
 	for {
 		line, err = r.ReadSlice('\n')
@@ -138,6 +175,8 @@ func (in *incoming) read(r *bufio.Reader) error {
 			}
 		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
 			return errors.New("chunked requests are not supported")
+		case bytes.EqualFold(name, []byte("Mcp-Session-Id")):
+			in.session = append(in.session, bytes.TrimSpace(value)...)
 		case bytes.EqualFold(name, []byte(tickHeader)):
 			if in.tick, err = time.ParseDuration(string(bytes.TrimSpace(value))); err != nil {
 				return err
@@ -192,11 +231,10 @@ func (b *backend) post(c net.Conn, in *incoming) error {
 
 	switch m.Method {
 	case "initialize":
-		header = "Mcp-Session-Id: " + strconv.FormatInt(b.sessions.Add(1), 36) + "\r\n"
+		header = "Mcp-Session-Id: " + b.mine + strconv.FormatInt(b.sessions.Add(1), 36) + "\r\n"
 		result = `{"protocolVersion":"` + m.Params.ProtocolVersion + `","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"bench","version":"1"}}`
 	case "tools/list":
-		result = `{"tools":[{"name":"small","inputSchema":{"type":"object"}},{"name":"stream","inputSchema":{"type":"object"}},` +
-			`{"name":"large","inputSchema":{"type":"object"}},{"name":"huge","inputSchema":{"type":"object"}}]}`
+		result = `{"tools":` + b.tools + `}`
 	case "server/discover":
 		result = `{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}`
 	}

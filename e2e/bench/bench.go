@@ -49,6 +49,8 @@ func modes() []mode {
 		{"streams", idleStreams},
 		{"latency", eventLatency},
 		{"start", starts},
+		{"swap", swaps},
+		{"hash", hashes},
 	}
 }
 

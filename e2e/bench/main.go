@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) > 1 {
 		switch args[0] {
 		case "backend":
-			return runBackend(args[1])
+			return runBackend(args[1:])
 		case "reverse":
 			return runReverse(args[1], args[2])
 		}

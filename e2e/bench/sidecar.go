@@ -17,6 +17,7 @@ type sidecar struct {
 
 	began time.Time // just before it was started
 	ops   string    // address
+	admin string    // address
 	api   *admin.Client
 }
 
@@ -30,7 +31,7 @@ func (b *bench) launchSidecar(ctx context.Context, backend string, args ...strin
 		}
 	}
 
-	s := &sidecar{ops: addrs[1]}
+	s := &sidecar{ops: addrs[1], admin: addrs[2]}
 
 	var err error
 	if s.api, err = admin.NewClient(addrs[2], ""); err != nil {

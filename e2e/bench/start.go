@@ -44,7 +44,7 @@ func starts(ctx context.Context, b *bench) error {
 		counts = counts[:1]
 	}
 
-	a, err := newAgents(0)
+	a, err := newAgents()
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (b *bench) redisPlace(ctx context.Context, dir string, a *agents) (place, *
 }
 
 func (b *bench) starts(ctx context.Context, t *table, at place, n int) error {
-	if err := b.prepare(ctx, at, n); err != nil {
+	if err := b.prepare(ctx, b.backend.addr, at, n); err != nil {
 		return fmt.Errorf("preparing %d conversations (%s): %w", n, at.name, err)
 	}
 
@@ -165,12 +165,8 @@ func (b *bench) starts(ctx context.Context, t *table, at place, n int) error {
 		}
 	}
 
-	slowest := 0.0
-	for _, r := range all {
-		slowest = max(slowest, r.ready)
-	}
-
-	t.row(at.name, float64(n), median(all, func(r one) float64 { return r.ready }), slowest, median(all, func(r one) float64 { return r.cpu }),
+	ready := func(r one) float64 { return r.ready }
+	t.row(at.name, float64(n), median(all, ready), slowest(all, ready), median(all, func(r one) float64 { return r.cpu }),
 		median(all, func(r one) float64 { return r.memory }), memory, share)
 
 	return nil
@@ -213,8 +209,8 @@ func (s *sidecar) holds(ctx context.Context, n int) error {
 }
 
 // prepare registers conversations that have what the backend offers.
-func (b *bench) prepare(ctx context.Context, at place, n int) error {
-	s, err := b.launchSidecar(ctx, b.backend.addr, at.args...)
+func (b *bench) prepare(ctx context.Context, backend string, at place, n int) error {
+	s, err := b.launchSidecar(ctx, backend, at.args...)
 	if err != nil {
 		return err
 	}

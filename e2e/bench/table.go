@@ -112,6 +112,14 @@ func median[T any](all []T, of func(T) float64) float64 {
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
+func slowest[T any](all []T, of func(T) float64) (most float64) {
+	for _, v := range all {
+		most = max(most, of(v))
+	}
+
+	return most
+}
+
 func sum[T any](all []T, of func(T) float64) (n float64) {
 	for _, v := range all {
 		n += of(v)
