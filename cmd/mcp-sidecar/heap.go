@@ -32,7 +32,7 @@ func collectGarbage(ctx context.Context) error {
 	defer tick.Stop()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	percent := 100
-	for {
+	for first := true; ; first = false {
 		metrics.Read(live)
 		if next := gcPercent(live[0].Value.Uint64()); next > percent+percent/4 || next < percent-percent/4 {
 			percent = next
@@ -40,6 +40,9 @@ func collectGarbage(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
+			if first {
+				debug.FreeOSMemory() // what the start needed and left
+			}
 		case <-ctx.Done():
 			debug.SetGCPercent(100)
 			return nil
