@@ -34,7 +34,7 @@ needs a restart, so that other changes replace no pod.
 */}}
 {{- define "mcp-sidecar.podAnnotations" -}}
 {{- $v := index . 1 -}}
-mcp-sidecar/restart-checksum: {{ pick $v.config "tlsCertFile" "tlsKeyFile" "logFormat" "refreshConcurrency" "redis" "redisPasswordFile" "redisCaFile" "redisPrefix" | toJson | sha256sum }}
+mcp-sidecar/restart-checksum: {{ pick $v.config "listenTransport" "tlsCertFile" "tlsKeyFile" "logFormat" "refreshConcurrency" "redis" "redisPasswordFile" "redisCaFile" "redisPrefix" | toJson | sha256sum }}
 {{- if not $v.state.claimName }}
 # Nothing is lost when the node goes: without this the cluster autoscaler keeps the node for the volume.
 cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: mcp-sidecar-state
