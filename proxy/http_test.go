@@ -3,18 +3,13 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -213,47 +208,6 @@ func TestSlowBody(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClientLeaves: the backend learns of it at once, and it is no failure of the
-// backend.
-func TestClientLeaves(t *testing.T) {
-	m := NewMetrics(prometheus.NewPedanticRegistry())
-	r := newRig(t, func(_ *Config, d *Deps, _ *rig) { d.Metrics = m })
-	began, left := make(chan struct{}), make(chan struct{})
-	s := &stub{}
-	s.handle = func(_ http.ResponseWriter, r *http.Request, m stubMessage) bool {
-		if m.Method == methodCall {
-			close(began)
-			<-r.Context().Done()
-			close(left)
-		}
-
-		return m.Method == methodCall
-	}
-	r.backend.start(process{handler: s})
-
-	id := r.initialize()
-	ctx, cancel := context.WithCancel(t.Context())
-
-	var wg sync.WaitGroup
-
-	wg.Go(func() { r.do(ctx, http.MethodPost, "/mcp", id, callBody(1, "x")) })
-	<-began
-	cancel()
-	<-left
-	wg.Wait()
-	eventually(t, "it is counted", func() error {
-		if n := testutil.ToFloat64(m.requests.WithLabelValues("default", methodCall, string(outcomeClosed))); n != 1 {
-			return fmt.Errorf("%v times", n)
-		}
-
-		return nil
-	})
-
-	if v := r.proxy.current.Load().servers["default"].gate.look(); v.breaks != 0 {
-		t.Error("the backend was suspected")
-	}
-}
-
 // TestInitializeOverEventStream: the result is edited and the session is made also
 // when the answer is an event stream.
 func TestInitializeOverEventStream(t *testing.T) {
@@ -305,106 +259,6 @@ func TestBatch(t *testing.T) {
 	if g := r.post(id, batch); g.status != 200 || strings.Count(g.body, strconv.Itoa(CodeBackendAway)) != 2 || !strings.HasPrefix(g.body, `[{`) {
 		t.Errorf("%d %s", g.status, g.body)
 	}
-}
-
-// TestDrain: calls finish, streams end, new requests are still served.
-func TestDrain(t *testing.T) {
-	r := newRig(t)
-	began, finish := make(chan struct{}, 5), make(chan struct{})
-	s := &stub{}
-	s.handle = func(_ http.ResponseWriter, _ *http.Request, m stubMessage) bool {
-		if m.Params.Name == "slow" {
-			began <- struct{}{}
-			<-finish
-		}
-
-		return false
-	}
-	r.backend.start(process{handler: s})
-
-	id := r.initialize()
-	l := r.listen(id)
-
-	var wg sync.WaitGroup
-
-	for range 5 {
-		wg.Go(func() {
-			if g := r.post(id, callBody(1, "slow")); g.status != 200 || !strings.Contains(g.body, "ran slow") {
-				t.Errorf("%d %s", g.status, g.body)
-			}
-		})
-	}
-
-	for range 5 {
-		<-began
-	}
-
-	drained := make(chan error, 1)
-
-	go func() { drained <- r.proxy.Drain(t.Context()) }()
-
-	l.end(t)
-
-	if !l.resp.Close {
-		t.Error("the client may send its next request on the connection of its stream, which is about to be closed")
-	}
-
-	g := r.post(id, callBody(2, "quick"))
-	if g.status != 200 || g.header.Get("Connection") != "close" && !strings.Contains(g.body, "ran quick") {
-		t.Errorf("%d %s", g.status, g.body)
-	}
-
-	select {
-	case err := <-drained:
-		t.Errorf("drained while calls run: %v", err)
-	default:
-	}
-
-	close(finish)
-	wg.Wait()
-
-	if err := <-drained; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestDrainGivesUp: a call that doesn't end isn't waited for without end.
-func TestDrainGivesUp(t *testing.T) {
-	r := newRig(t)
-	r.backend.start(process{handler: &stub{}})
-
-	id := r.initialize()
-	r.settled()
-	r.backend.kill()
-
-	ctx, cancel := context.WithCancelCause(t.Context())
-	over := errors.New("over")
-	r.proxy.running.begin()
-
-	var wg sync.WaitGroup
-
-	wg.Go(func() {
-		if err := r.proxy.Drain(ctx); !errors.Is(err, over) {
-			t.Error(err)
-		}
-	})
-
-	// Nothing is held any more.
-	eventually(t, "the proxy is quiet", func() error {
-		if !r.proxy.quiet.Load() {
-			return errors.New("it isn't")
-		}
-
-		return nil
-	})
-
-	if _, _, code, data := r.post(id, callBody(1, "x")).rpc(t); code != CodeBackendAway || data["reason"] != string(ReasonStopping) {
-		t.Errorf("%d %v", code, data)
-	}
-
-	cancel(over)
-	wg.Wait()
-	r.proxy.running.end()
 }
 
 // TestTruncatedRequest: a client that breaks off is nobody's failure, and nothing
@@ -466,131 +320,3 @@ func TestMetrics(t *testing.T) {
 
 	m.Init("default") // twice is harmless
 }
-
-func TestConfigProblems(t *testing.T) {
-	keys, err := NewKeyring(NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	cfg := DefaultConfig()
-	cfg.MaxBody = 0
-	cfg.KeepAlive = -1
-	cfg.Servers = []Server{{Name: "a", Path: "mcp"}, {Name: "a", Path: "/c/x", Transport: "smoke", Replay: "always"}}
-
-	_, err = New(cfg, Deps{Keys: keys})
-	if err == nil {
-		t.Fatal("no error")
-	}
-
-	for _, want := range []string{"body", "keep-alive", `"mcp"`, "upstream", `two servers are named "a"`, `"/c/x"`, `"smoke"`, `"always"`} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("no word of %s in: %v", want, err)
-		}
-	}
-
-	if _, err := New(DefaultConfig(), Deps{}); err == nil {
-		t.Error("no keys, no error")
-	}
-}
-
-// TestUpdate: servers come and go while the proxy runs, and one that stays keeps
-// its sessions, also behind another address.
-func TestUpdate(t *testing.T) {
-	var cfg Config
-
-	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { cfg = *c })
-	r.backend.start(process{handler: &stub{prefix: "one-"}})
-
-	id := r.initialize()
-	l := r.listen(id)
-
-	other := newBackend(t)
-	other.start(process{handler: &stub{prefix: "two-"}})
-
-	to, err := url.Parse("http://" + other.addr + "/mcp")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	second := DefaultServer(to)
-	second.Name, second.Path = "second", "/second"
-	cfg.Servers = append(slices.Clone(cfg.Servers), second)
-
-	if err := r.proxy.Update(cfg); err != nil {
-		t.Fatal(err)
-	}
-
-	g := r.do(t.Context(), http.MethodPost, "/second", "", initBody)
-	if g.status != 200 {
-		t.Fatalf("%d %s", g.status, g.body)
-	}
-
-	// A session of one server is none of another's.
-	if g := r.do(t.Context(), http.MethodPost, "/second", id, callBody(1, "x")); g.status != 404 {
-		t.Errorf("%d %s", g.status, g.body)
-	}
-
-	cfg.Servers = slices.Clone(cfg.Servers)
-	cfg.Servers[0].Upstream = to
-
-	if err := r.proxy.Update(cfg); err != nil {
-		t.Fatal(err)
-	}
-
-	if g := r.post(id, callBody(1, "x")); !strings.Contains(g.body, "ran x") {
-		t.Errorf("%d %s", g.status, g.body)
-	}
-
-	if n := other.count(1, methodInitialize); n != 2 {
-		t.Errorf("%d initialize", n)
-	}
-
-	bad := cfg
-	bad.MaxBody = 0
-
-	if err := r.proxy.Update(bad); err == nil {
-		t.Error("no error")
-	}
-
-	cfg.Servers = cfg.Servers[1:]
-
-	if err := r.proxy.Update(cfg); err != nil {
-		t.Fatal(err)
-	}
-
-	l.end(t)
-
-	if g := r.post(id, callBody(1, "x")); g.status != 404 {
-		t.Errorf("%d %s", g.status, g.body)
-	}
-}
-
-// TestVia: a backend without a network.
-func TestVia(t *testing.T) {
-	away := true
-	via := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-		if away {
-			away = false
-			return nil, fmt.Errorf("starting: %w", syscall.ECONNREFUSED)
-		}
-
-		rec := httptest.NewRecorder()
-		echo().ServeHTTP(rec, req)
-
-		return rec.Result(), nil
-	})
-
-	r := newRig(t, func(c *Config, d *Deps, r *rig) {
-		d.Suspect, r.blind = nil, true
-		c.Servers[0].Upstream, c.Servers[0].Transport, c.Servers[0].Via = nil, TransportStdio, RoundTripper(via)
-	})
-
-	if g := r.post("", initBody); g.status != 200 || g.header.Get("Mcp-Session-Id") == "" {
-		t.Errorf("%d %s", g.status, g.body)
-	}
-}
-
-type roundTripFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
