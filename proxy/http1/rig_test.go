@@ -27,12 +27,12 @@ type anyServer interface {
 }
 
 // serve serves until the end of the test, and returns the address.
-func serve(t *testing.T, s anyServer) string {
-	t.Helper()
+func serve(tb testing.TB, s anyServer) string {
+	tb.Helper()
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 
 	done := make(chan struct{})
@@ -41,11 +41,11 @@ func serve(t *testing.T, s anyServer) string {
 		defer close(done)
 
 		if err := s.Serve(l); err != http.ErrServerClosed { //nolint:errorlint // it is just that
-			t.Errorf("Serve ended with %v", err)
+			tb.Errorf("Serve ended with %v", err)
 		}
 	}()
 
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = s.Close()
 		<-done
 	})
@@ -63,23 +63,23 @@ func start(t *testing.T, std *http.Server) string {
 type client struct {
 	net.Conn
 
-	t *testing.T
+	t testing.TB
 	r *bufio.Reader
 }
 
-func dial(t *testing.T, addr string) *client {
-	t.Helper()
+func dial(tb testing.TB, addr string) *client {
+	tb.Helper()
 
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 
-	t.Cleanup(func() { _ = c.Close() })
+	tb.Cleanup(func() { _ = c.Close() })
 
 	_ = c.SetDeadline(time.Now().Add(patience))
 
-	return &client{Conn: c, t: t, r: bufio.NewReader(c)}
+	return &client{Conn: c, t: tb, r: bufio.NewReader(c)}
 }
 
 func (c *client) send(s string) {
