@@ -12,6 +12,7 @@ BENCH :=
 BENCH_COUNT := 1
 RACE_COUNT := 5
 SERIES_DURATION := 1m
+SOAK_DURATION := 10m
 SWAPTEST :=
 
 # The race detector needs cgo. Go turns cgo off where it finds no C compiler.
@@ -49,7 +50,7 @@ fuzz: ## Fuzz every target for FUZZTIME each (10s)
 	done
 
 .PHONY: bench
-bench: ## Measure the sidecar next to ReverseProxy and nginx (BENCH=-short for a smoke, BENCH=-h for more)
+bench: ## Measure the sidecar next to ReverseProxy and nginx, its swaps and starts (BENCH=-short for a smoke, BENCH=-h for more)
 	go run ./e2e/bench $(BENCH)
 
 .PHONY: microbench
@@ -57,7 +58,7 @@ microbench: ## Run the benchmarks of the packages BENCH_COUNT times (compare two
 	go test -run '^$$' -bench . -benchmem -count=$(BENCH_COUNT) $(PKG)
 
 .PHONY: bench-100k
-bench-100k: ## Measure start, swap and upkeep with 100,000 conversations, in a file and on Redis (redis-server)
+bench-100k: ## Measure the registry's load, swap and upkeep with 100,000 conversations, in a file and on Redis (redis-server)
 	go test -run '^$$' -bench 100k -benchtime 3x -benchmem -count=$(BENCH_COUNT) ./conversation ./conversation/redisstore
 
 .PHONY: cover
@@ -90,6 +91,10 @@ e2e-openhands: ## Replace the backends of conversations at real OpenHands agent 
 .PHONY: chaos
 chaos: ## Let everything fail at once for CHAOS_DURATION (3m) and compare the books
 	go test -count=1 -timeout 60m -tags chaos ./e2e/chaos
+
+.PHONY: soak
+soak: ## Let a sidecar work for SOAK_DURATION (10m), with swaps, and fail when anything grows
+	SOAK_DURATION=$(SOAK_DURATION) go test -count=1 -v -timeout 24h -tags soak ./e2e/soak
 
 .PHONY: e2e-page
 e2e-page: ## Look at the status page in a real browser (chromium, npm); pictures go to dist/statuspage
