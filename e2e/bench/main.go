@@ -78,6 +78,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	if o.short {
 		o.rounds, o.time, o.sessions = 1, 300*time.Millisecond, min(o.sessions, 200)
+
+		if o.generator == "" {
+			o.generator = "go" // wrk counts in whole seconds
+		}
 	}
 
 	b, err := newBench(ctx, o, out)

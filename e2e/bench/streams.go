@@ -59,7 +59,12 @@ func (b *bench) idle(ctx context.Context, t *table, name string, n int) error {
 	}
 	defer p.stop()
 
-	if err := pause(ctx, settleTime); err != nil {
+	settle := settleTime
+	if b.short {
+		settle = b.time
+	}
+
+	if err := pause(ctx, settle); err != nil {
 		return err
 	}
 
@@ -79,7 +84,7 @@ func (b *bench) idle(ctx context.Context, t *table, name string, n int) error {
 
 	took := time.Since(start)
 
-	if err := pause(ctx, settleTime); err != nil {
+	if err := pause(ctx, settle); err != nil {
 		return err
 	}
 
