@@ -113,6 +113,7 @@ func readEnvelopeInto(body []byte, one []message) (envelope, error) {
 		if e.messages = one; one == nil {
 			e.messages = make([]message, 1)
 		}
+		e.messages[0] = message{}
 		if err := s.message(&e.messages[0]); err != nil {
 			return envelope{}, err
 		}

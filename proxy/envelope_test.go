@@ -240,6 +240,29 @@ func TestReadEnvelopeBatch(t *testing.T) {
 	}
 }
 
+// TestBeginsResult: what is taken for a result by its beginning alone.
+func TestBeginsResult(t *testing.T) {
+	t.Parallel()
+
+	for body, want := range map[string]bool{
+		`{"jsonrpc":"2.0","id":1,"result":{"x`:      true,
+		` { "id" : "a" , "result" : `:               true,
+		`{"result":`:                                true,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":1`: false,
+		`{"jsonrpc":"2.0","id":1,"x":{"result":1}`:  false,
+		`{"jsonrpc":"2.0","method":"x","result":1}`: false,
+		`{"jsonrpc":"2.0","id":{"result":1`:         false,
+		`[{"jsonrpc":"2.0","id":1,"result":{}}]`:    false,
+		`"result"`:                                  false,
+		`{"jsonrpc":"2.0" "result":1}`:              false,
+		``:                                          false,
+	} {
+		if got := beginsResult([]byte(body)); got != want {
+			t.Errorf("%s: got %v", body, got)
+		}
+	}
+}
+
 // FuzzReadEnvelope compares with encoding/json, which ignores the case of keys
 // and lets the last one win: where readEnvelope accepts, such a backend must read
 // the same.

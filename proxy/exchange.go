@@ -55,7 +55,7 @@ type exchange struct {
 	repeats int           // tries after one that the backend may have begun with
 	renews  int           // times that the session was re-created for it
 	odd     int           // answers that made no sense
-	hints   map[string]ToolHints
+	hints   []ToolHints   // of called tools that may perhaps be called again
 
 	began     *view     // of the gate when the last try went out
 	beganAt   time.Time // when that was

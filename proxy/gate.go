@@ -78,14 +78,14 @@ type gate struct {
 
 	mu       sync.Mutex
 	state    BackendState
-	tools    map[string]ToolHints
-	process  uint64        // +1 for every swap that this gate was told of
-	verdicts uint64        // number of calls of set
-	breaks   uint64        // number of connections that broke or were refused
-	away     bool          // traffic showed, after the last verdict, that the backend is away
-	unsure   bool          // traffic showed, after the last verdict, that it may be another process
-	quiet    bool          // nothing is held any more
-	changed  chan struct{} // closed at the next change
+	tools    map[string]ToolHints // replaced as a whole
+	process  uint64               // +1 for every swap that this gate was told of
+	verdicts uint64               // number of calls of set
+	breaks   uint64               // number of connections that broke or were refused
+	away     bool                 // traffic showed, after the last verdict, that the backend is away
+	unsure   bool                 // traffic showed, after the last verdict, that it may be another process
+	quiet    bool                 // nothing is held any more
+	changed  chan struct{}        // closed at the next change
 
 	held      int
 	heldBytes int64
@@ -109,6 +109,7 @@ type view struct {
 	untold   bool // that is so by the proxy's own traffic, or nobody has looked yet
 	quiet    bool
 	changed  <-chan struct{}
+	tools    map[string]ToolHints // in the newest settled list
 }
 
 // passes reports whether a request may pass.
@@ -130,7 +131,7 @@ func (g *gate) look() *view { return g.now.Load() }
 func (g *gate) publish() {
 	v := &view{
 		state: g.state, process: g.process, verdicts: g.verdicts, breaks: g.breaks,
-		away: g.away, unsure: g.unsure, quiet: g.quiet, changed: g.changed,
+		away: g.away, unsure: g.unsure, quiet: g.quiet, changed: g.changed, tools: g.tools,
 		untold: g.away || g.unsure || g.state.Phase == Unknown,
 	}
 
@@ -248,10 +249,7 @@ func (g *gate) notify() {
 
 // tool returns the hints of a tool in the newest settled list.
 func (g *gate) tool(name string) (ToolHints, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-
-	t, ok := g.tools[name]
+	t, ok := g.look().tools[name]
 
 	return t, ok
 }

@@ -155,8 +155,8 @@ func (a *answer) read(limit int64) error {
 	return err //nolint:wrapcheck // the caller classifies it
 }
 
-// rpc returns the single JSON-RPC response that the answer is, if it is one. It is
-// good for one call.
+// rpc returns the single JSON-RPC response that the answer is, if it is one. The
+// next call writes over it.
 func (a *answer) rpc() (*message, bool) {
 	if !a.whole || !a.plain || len(a.head) == 0 {
 		return nil, false
@@ -164,7 +164,7 @@ func (a *answer) rpc() (*message, bool) {
 
 	// Of what only passes, all that counts is whether it is an error.
 	if a.buffers != nil && len(a.head) > maxPeek && a.StatusCode == http.StatusOK && beginsResult(a.head) {
-		a.one[0].kind = kindResponse
+		a.one[0] = message{kind: kindResponse}
 		return &a.one[0], true
 	}
 

@@ -48,18 +48,15 @@ func (x *exchange) toolMayRepeat(name string, compare bool) bool {
 		return false
 	}
 
-	before, ok := x.hints[name]
-	if !ok || !before.ReadOnly && !before.Idempotent {
-		return false
+	for _, before := range x.hints {
+		if before.Name == name {
+			now, ok := x.srv.gate.tool(name)
+
+			return !compare || ok && now == before
+		}
 	}
 
-	if !compare {
-		return true
-	}
-
-	now, ok := x.srv.gate.tool(name)
-
-	return ok && now == before
+	return false
 }
 
 // rememberHints keeps what is said of the called tools before the call goes out:
@@ -73,12 +70,8 @@ func (x *exchange) rememberHints() {
 			continue
 		}
 
-		if t, ok := x.srv.gate.tool(m.name); ok {
-			if x.hints == nil {
-				x.hints = make(map[string]ToolHints, 1)
-			}
-
-			x.hints[m.name] = t
+		if t, ok := x.srv.gate.tool(m.name); ok && (t.ReadOnly || t.Idempotent) {
+			x.hints = append(x.hints, t)
 		}
 	}
 }
