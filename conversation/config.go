@@ -70,23 +70,31 @@ func (c RegistryConfig) validate() error {
 			errs = append(errs, fmt.Errorf("agent server %q: IdleAfter is negative", name))
 		}
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-		least time.Duration
-	}{
-		{"TTL", c.TTL, 0},
-		{"RebuildGrace", c.RebuildGrace, 0},
-		{"ParkedGrace", c.ParkedGrace, 0},
-		{"RemovedGrace", c.RemovedGrace, 0},
-		{"ClockSkew", c.ClockSkew, 0},
-		{"FlushInterval", c.FlushInterval, 1},
-		{"SweepInterval", c.SweepInterval, 1},
-		{"RetryInterval", c.RetryInterval, 1},
-		{"ResyncInterval", c.ResyncInterval, 1},
-	} {
-		if d.value < d.least {
-			errs = append(errs, fmt.Errorf("%s is %v: it must be at least %v", d.name, d.value, d.least))
+	return errors.Join(append(errs, atLeast(
+		bound{"TTL", c.TTL, 0},
+		bound{"RebuildGrace", c.RebuildGrace, 0},
+		bound{"ParkedGrace", c.ParkedGrace, 0},
+		bound{"RemovedGrace", c.RemovedGrace, 0},
+		bound{"ClockSkew", c.ClockSkew, 0},
+		bound{"FlushInterval", c.FlushInterval, 1},
+		bound{"SweepInterval", c.SweepInterval, 1},
+		bound{"RetryInterval", c.RetryInterval, 1},
+		bound{"ResyncInterval", c.ResyncInterval, 1},
+	))...)
+}
+
+// bound is the least that a setting may be.
+type bound struct {
+	name         string
+	value, least time.Duration
+}
+
+// atLeast names all settings that are below their bounds.
+func atLeast(bounds ...bound) error {
+	var errs []error
+	for _, b := range bounds {
+		if b.value < b.least {
+			errs = append(errs, fmt.Errorf("%s is %v: it must be at least %v", b.name, b.value, b.least))
 		}
 	}
 	return errors.Join(errs...)

@@ -41,22 +41,13 @@ func DefaultGroupConfig() GroupConfig {
 }
 
 func (c GroupConfig) validate() error {
-	var errs []error
-	for _, d := range []struct {
-		name         string
-		value, least time.Duration
-	}{
-		{"Interval", c.Interval, 1},
-		{"Lease", c.Lease, c.Interval + 1},
-		{"Undecided", c.Undecided, 0},
-		{"ClaimTTL", c.ClaimTTL, 1},
-		{"Patience", c.Patience, 0},
-	} {
-		if d.value < d.least {
-			errs = append(errs, fmt.Errorf("%s is %v: it must be at least %v", d.name, d.value, d.least))
-		}
-	}
-	return errors.Join(errs...)
+	return atLeast(
+		bound{"Interval", c.Interval, 1},
+		bound{"Lease", c.Lease, c.Interval + 1},
+		bound{"Undecided", c.Undecided, 0},
+		bound{"ClaimTTL", c.ClaimTTL, 1},
+		bound{"Patience", c.Patience, 0},
+	)
 }
 
 // GroupDeps is what a group works with.
