@@ -134,6 +134,15 @@ func (c *crowd) await(ctx context.Context, patience time.Duration, n int) error 
 	})
 }
 
+// goOn waits for calls of each client after a replacement. Where none come, what failed until then says more about it.
+func (c *crowd) goOn(ctx context.Context, patience time.Duration) error {
+	err := c.await(ctx, patience, 3)
+	if err != nil && ctx.Err() == nil {
+		return errors.Join(c.verdict(), err)
+	}
+	return err
+}
+
 // stop lets the clients finish their calls.
 func (c *crowd) stop() {
 	c.cancel()

@@ -99,6 +99,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if _, ok := errors.AsType[usageError](err); ok {
 			hint = " (see --help)"
 		}
+		if start, ok := errors.AsType[startError](err); ok {
+			hint = start.output
+		}
 		fmt.Fprintf(stderr, "mcp-sidecar-swaptest: %s%s\n", err, hint)
 		return exitUsage
 	case results.Failed > 0:

@@ -139,7 +139,7 @@ func instant(revision string) func(context.Context, *world) error {
 			if err := w.start(ctx, "v1"); err != nil {
 				return err
 			}
-			if err := c.await(ctx, w.o.Patience, 3); err != nil {
+			if err := c.goOn(ctx, w.o.Patience); err != nil {
 				return err
 			}
 		}
@@ -162,7 +162,7 @@ func away(revision string) func(context.Context, *world) error {
 		if err := w.start(ctx, "v1"); err != nil {
 			return err
 		}
-		if err := c.await(ctx, w.o.Patience, 3); err != nil {
+		if err := c.goOn(ctx, w.o.Patience); err != nil {
 			return err
 		}
 		return c.verdict()

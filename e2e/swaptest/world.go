@@ -19,7 +19,10 @@ import (
 )
 
 // startError says why the proxy didn't start.
-type startError struct{ error }
+type startError struct {
+	error
+	output string // the last that it wrote, for who started it
+}
 
 // setupError says why nothing can be tested.
 type setupError struct{ error }
@@ -51,10 +54,13 @@ func (o *options) open(ctx context.Context, dir string, args ...string) (*world,
 		return w, err
 	}
 	if w.proxy, err = launch(command[0], command[1:]...); err != nil {
-		return w, startError{fmt.Errorf("the proxy didn't start: %w", err)}
+		return w, startError{error: fmt.Errorf("the proxy didn't start: %w", err)}
 	}
 	if err := w.await(ctx); err != nil {
-		return w, startError{fmt.Errorf("the proxy didn't start: %w\nThe last that %s wrote:\n%s", err, filepath.Base(command[0]), w.proxy.output())}
+		return w, startError{
+			error:  fmt.Errorf("the proxy didn't start: %w", err),
+			output: fmt.Sprintf("\nThe last that %s wrote:\n%s", filepath.Base(command[0]), w.proxy.output()),
+		}
 	}
 	pass(ctx, o.Settle)
 	return w, nil
@@ -89,7 +95,7 @@ func (w *world) place(scratch string) ([]string, error) {
 	}
 	if c, err := net.DialTimeout("tcp", u.Host, time.Second); err == nil {
 		_ = c.Close()
-		return nil, startError{fmt.Errorf("the proxy can't start: somebody listens on %s already", u.Host)}
+		return nil, startError{error: fmt.Errorf("the proxy can't start: somebody listens on %s already", u.Host)}
 	}
 	return command, nil
 }
@@ -119,7 +125,7 @@ func (w *world) await(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return ctx.Err()
 	}
-	return fmt.Errorf("no client could list tools at %s within %s: %w", w.url, w.o.Start, last)
+	return fmt.Errorf("no client could list tools at %s within %s: %w", w.o.URL, w.o.Start, last)
 }
 
 // start starts a process of the backend and waits until it listens.
@@ -147,7 +153,7 @@ func (w *world) swap(ctx context.Context, version string) error {
 	return w.start(ctx, version)
 }
 
-// admin asks the backend for something, as the journal's owner can.
+// admin asks the running backend for something, such as list_changed.
 func (w *world) admin(ctx context.Context, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Patience)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,7 +43,7 @@ func rivals(bin string) []rival {
 			"--ops-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--state", "{dir}/state.db",
 		}, built},
 		{"ReverseProxy", []string{"bench", "reverse", "{listen}", "http://{backend}"}, func(*testing.T) (string, string) {
-			return "net/http/httputil of " + runtime.Version(), bin
+			return "net/http/httputil of " + runtime.Version() + ", started by e2e/bench", bin
 		}},
 		{"nginx", []string{"sh", "nginx.sh", "{listen}", "{backend}", "{dir}"}, installed("nginx")},
 		{"HAProxy", []string{"env", "LISTEN={listen}", "BACKEND={backend}", "haproxy", "-db", "-f", "haproxy.cfg"}, installed("haproxy")},
@@ -53,10 +54,6 @@ func rivals(bin string) []rival {
 		{"supergateway", []string{
 			"supergateway", "--stdio", "supergateway --streamableHttp http://{backend}/mcp --logLevel none",
 			"--outputTransport", "streamableHttp", "--stateful", "--port", "{port}",
-		}, npm("supergateway")},
-		{"supergateway, stateless", []string{
-			"supergateway", "--stdio", "supergateway --streamableHttp http://{backend}/mcp --logLevel none",
-			"--outputTransport", "streamableHttp", "--port", "{port}",
 		}, npm("supergateway")},
 		{"mcp-proxy", []string{
 			"mcp-proxy", "--host", "{host}", "--port", "{port}", "--pass-environment", "--",
@@ -171,7 +168,7 @@ func compare(t *testing.T, bin string, r rival) outcome {
 	}, r.command...)...)
 	cmd.Env = append(os.Environ(), "PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"))
 	var out, progress bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &progress
+	cmd.Stdout, cmd.Stderr = &out, io.MultiWriter(&progress, t.Output())
 	err := cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() != 1) {
 		t.Fatalf("%v\n%s", err, progress.String())
