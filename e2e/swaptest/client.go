@@ -3,18 +3,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -28,57 +25,88 @@ const (
 // clientName is what the clients say who they are.
 const clientName = "swaptest"
 
-// client is an MCP client that never recovers from anything by itself.
+// client is an MCP client that recovers from nothing by itself, or from lost sessions if it is told to.
 type client struct {
 	url      string
-	revision string
-	session  string
+	recovers bool // begins a new session after a 404 and repeats the request
 	http     *http.Client
 	last     atomic.Int64 // JSON-RPC id
+	session  atomic.Pointer[session]
+	renewing sync.Mutex
 }
 
-// newClient returns a client that isn't connected.
+// session is what requests belong to. Its zero value is that before initialize.
+type session struct {
+	id       string // "" if there is none
+	revision string
+}
+
+// errLost is the error of a request in a session that the server says not to know.
+var errLost = errors.New("HTTP 404")
+
+// newClient returns a client without a session.
 func newClient(url, revision string) *client {
-	return &client{url: url, revision: revision, http: &http.Client{
+	c := &client{url: url, http: &http.Client{
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	c.session.Store(&session{revision: revision})
+	return c
 }
 
 // connect returns a client that has completed the handshake of the revisions with sessions. It is never nil.
 func connect(ctx context.Context, url string) (*client, error) {
-	c := newClient(url, revision)
-	raw, err := c.ask(ctx, "initialize", map[string]any{
+	c := newClient(url, "")
+	return c, c.handshake(ctx)
+}
+
+func (c *client) handshake(ctx context.Context) error {
+	first := &session{}
+	m, header, err := c.exchange(ctx, first, "initialize", map[string]any{
 		"protocolVersion": revision, "capabilities": map[string]any{},
 		"clientInfo": map[string]any{"name": clientName, "version": "1"},
 	})
+	if err == nil {
+		err = m.err()
+	}
 	if err != nil {
-		return c, err
+		return fmt.Errorf("initialize: %w", err)
 	}
 	var result struct {
 		ProtocolVersion string `json:"protocolVersion"`
 	}
-	if err := json.Unmarshal(raw, &result); err != nil {
-		return c, fmt.Errorf("initialize: %w", err)
+	if err := json.Unmarshal(m.Result, &result); err != nil {
+		return fmt.Errorf("initialize: %w", err)
 	}
-	c.revision = result.ProtocolVersion
-	resp, err := c.send(ctx, http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, nil)
+	s := &session{id: header.Get("Mcp-Session-Id"), revision: result.ProtocolVersion}
+	resp, err := c.send(ctx, s, http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, nil)
 	if err != nil {
-		return c, fmt.Errorf("notifications/initialized: %w", err)
+		return fmt.Errorf("notifications/initialized: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return c, fmt.Errorf("notifications/initialized: %w", refusal(resp))
+		return fmt.Errorf("notifications/initialized: %w", refusal(resp))
 	}
-	return c, nil
+	c.session.Store(s)
+	return nil
+}
+
+// renew begins a new session instead of one that is lost, unless another request of the client has done so.
+func (c *client) renew(ctx context.Context, lost *session) error {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	if c.session.Load() != lost {
+		return nil
+	}
+	return c.handshake(ctx)
 }
 
 // close ends the session, if there is one.
 func (c *client) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if c.session != "" {
-		if resp, err := c.send(ctx, http.MethodDelete, "", nil); err == nil {
+	if s := c.session.Load(); s.id != "" {
+		if resp, err := c.send(ctx, s, http.MethodDelete, "", nil); err == nil {
 			resp.Body.Close()
 		}
 	}
@@ -86,7 +114,7 @@ func (c *client) close(ctx context.Context) {
 }
 
 // send sends one HTTP request.
-func (c *client) send(ctx context.Context, method, body string, header map[string]string) (*http.Response, error) {
+func (c *client) send(ctx context.Context, s *session, method, body string, header map[string]string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.url, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -98,11 +126,11 @@ func (c *client) send(ctx context.Context, method, body string, header map[strin
 	case http.MethodGet:
 		r.Header.Set("Accept", "text/event-stream")
 	}
-	if c.session != "" {
-		r.Header.Set("Mcp-Session-Id", c.session)
+	if s.id != "" {
+		r.Header.Set("Mcp-Session-Id", s.id)
 	}
-	if c.session != "" || c.revision == stateless {
-		r.Header.Set("Mcp-Protocol-Version", c.revision)
+	if s.revision != "" {
+		r.Header.Set("Mcp-Protocol-Version", s.revision)
 	}
 	for name, value := range header {
 		r.Header.Set(name, value)
@@ -114,37 +142,36 @@ func (c *client) send(ctx context.Context, method, body string, header map[strin
 	return resp, nil
 }
 
-// response is a JSON-RPC response.
-type response struct {
-	JSONRPC string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id"`
-	Method  string          `json:"method"`
-	Result  json.RawMessage `json:"result"`
-	Error   *struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
-}
-
 // ask sends a request and returns its result. Anything else that comes is an error, short enough to be counted.
 func (c *client) ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	m, err := c.request(ctx, method, params)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = m.err()
 	}
-	if m.Error != nil {
-		return nil, fmt.Errorf("JSON-RPC error %d %s", m.Error.Code, short(m.Error.Message))
-	}
-	return m.Result, nil
+	return m.Result, err
 }
 
 // request sends a request and returns the response to it, a result or an error, whatever status it came with.
 func (c *client) request(ctx context.Context, method string, params map[string]any) (response, error) {
+	s := c.session.Load()
+	m, _, err := c.exchange(ctx, s, method, params)
+	if !errors.Is(err, errLost) {
+		return m, err
+	}
+	if err := c.renew(ctx, s); err != nil {
+		return response{}, err
+	}
+	m, _, err = c.exchange(ctx, c.session.Load(), method, params)
+	return m, err
+}
+
+// exchange is one request and the response to it, with the header that came.
+func (c *client) exchange(ctx context.Context, s *session, method string, params map[string]any) (response, http.Header, error) {
 	header := map[string]string{}
 	if params == nil {
 		params = map[string]any{}
 	}
-	if c.revision == stateless {
+	if s.revision == stateless {
 		params["_meta"] = map[string]any{
 			"io.modelcontextprotocol/protocolVersion":    stateless,
 			"io.modelcontextprotocol/clientInfo":         map[string]any{"name": clientName, "version": "1"},
@@ -158,98 +185,19 @@ func (c *client) request(ctx context.Context, method string, params map[string]a
 	id := c.last.Add(1)
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 	if err != nil {
-		return response{}, err
+		return response{}, nil, err
 	}
-	resp, err := c.send(ctx, http.MethodPost, string(body), header)
+	resp, err := c.send(ctx, s, http.MethodPost, string(body), header)
 	if err != nil {
-		return response{}, err
+		return response{}, nil, err
 	}
 	defer resp.Body.Close()
+	if c.recovers && s.id != "" && resp.StatusCode == http.StatusNotFound {
+		return response{}, nil, errLost
+	}
 	m, err := answer(ctx, resp, strconv.FormatInt(id, 10))
-	if err == nil && method == "initialize" {
-		c.session = resp.Header.Get("Mcp-Session-Id")
-	}
-	return m, err
+	return m, resp.Header, err
 }
-
-// answer reads the response to the request with this id.
-func answer(ctx context.Context, resp *http.Response, id string) (response, error) {
-	var found response
-	is := func(raw []byte) bool {
-		found = response{}
-		return json.Unmarshal(raw, &found) == nil && found.JSONRPC != "" && found.Method == "" && string(found.ID) == id
-	}
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/event-stream" {
-		if err := events(resp.Body, func(raw []byte) bool { return !is(raw) }); err != nil {
-			return response{}, broken(ctx, err)
-		}
-		if string(found.ID) != id {
-			return response{}, errors.New("the answer's stream ended without the response")
-		}
-		return found, nil
-	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return response{}, broken(ctx, err)
-	}
-	if !is(raw) {
-		resp.Body = io.NopCloser(bytes.NewReader(raw))
-		return response{}, refusal(resp)
-	}
-	return found, nil
-}
-
-// events reads an event stream and passes on the data of each event, until yield returns false. An error says that the
-// stream broke off.
-func events(r io.Reader, yield func([]byte) bool) error {
-	in := bufio.NewScanner(r)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		if data, ok := bytes.CutPrefix(in.Bytes(), []byte("data:")); ok && !yield(bytes.TrimSpace(data)) {
-			return nil
-		}
-	}
-	return in.Err()
-}
-
-// refusal describes an answer that isn't the response that was asked for.
-func refusal(resp *http.Response) error {
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
-	var m response
-	if json.Unmarshal(raw, &m) == nil && m.Error != nil {
-		return fmt.Errorf("HTTP %d %s", resp.StatusCode, short(m.Error.Message))
-	}
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/html" {
-		raw = nil
-	}
-	return errors.New(strings.TrimSpace(fmt.Sprintf("HTTP %d %s", resp.StatusCode, short(string(raw)))))
-}
-
-// broken describes why an answer didn't come or broke off, without addresses, so that it can be counted.
-func broken(ctx context.Context, err error) error {
-	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return errors.New("no answer in time")
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("connection closed without an answer")
-	}
-	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
-		err = inner
-	}
-	return errors.New(short(err.Error()))
-}
-
-// short is the beginning of a text, on one line.
-func short(text string) string {
-	if text = oneLine(text); len(text) > 80 {
-		text = strings.ToValidUTF8(text[:80], "") + "…"
-	}
-	return text
-}
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // call calls a tool and returns its text.
 func (c *client) call(ctx context.Context, tool string, arguments any) (string, error) {
@@ -298,7 +246,7 @@ func (c *client) list(ctx context.Context) ([]string, error) {
 func post(ctx context.Context, url string) error {
 	c := newClient(url, "")
 	defer c.http.CloseIdleConnections()
-	resp, err := c.send(ctx, http.MethodPost, "", nil)
+	resp, err := c.send(ctx, &session{}, http.MethodPost, "", nil)
 	if err != nil {
 		return fmt.Errorf("asking the test backend: %w", err)
 	}

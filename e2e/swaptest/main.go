@@ -6,8 +6,8 @@
 //
 //	go run ./e2e/swaptest -- mcp-sidecar run --listen {listen} --upstream http://{backend}/mcp
 //
-// Its clients never recover from anything by themselves, as many don't: they never connect again, and every answer but
-// the expected one counts as failed. What each scenario asks for is listed by --list.
+// Its clients don't recover from anything by themselves, as many don't: they never begin a new session, unless --recover
+// is set, and every answer but the expected one counts as failed. What each scenario asks for is listed by --list.
 package main
 
 import (
@@ -58,6 +58,7 @@ type options struct {
 	Patience    time.Duration `default:"30s" help:"How long a client waits for an answer."`
 	Start       time.Duration `default:"60s" help:"How long the proxy may take to start."`
 	Settle      time.Duration `default:"2s" help:"How long everything runs before the first replacement."`
+	Recover     bool          `help:"Let clients begin a new session after a 404, as the specification asks them to, and repeat the request."`
 	Parallel    int           `default:"1" help:"Scenarios at one time; more than one needs {listen} and {backend}."`
 	JSON        bool          `name:"json" help:"Print the results as JSON."`
 	Verbose     bool          `short:"v" help:"Show the proxy's last output with each scenario that it fails."`

@@ -261,6 +261,7 @@ func (w *world) client(ctx context.Context) (*client, error) {
 	one, cancel := context.WithTimeout(ctx, w.o.Patience)
 	defer cancel()
 	c, err := connect(one, w.url)
+	c.recovers = w.o.Recover
 	w.release = append(w.release, func() { c.http.CloseIdleConnections() })
 	if err == nil {
 		_, err = c.list(one)

@@ -56,7 +56,7 @@ func (w *world) listen(ctx context.Context, c *client) (*listener, error) {
 func (l *listener) get(ctx context.Context, c *client, patience time.Duration) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(patience, func() { cancel(context.DeadlineExceeded) })
-	resp, err := c.send(ctx, http.MethodGet, "", nil)
+	resp, err := c.send(ctx, c.session.Load(), http.MethodGet, "", nil)
 	if err != nil && !timer.Stop() {
 		err = errors.New("no answer in time")
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,15 +38,15 @@ func swaptest(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 // results runs the tool on a proxy, and returns what came of each scenario and why.
-func results(t *testing.T, want int, patience string, command ...string) (came, why map[string]string) {
+func results(t *testing.T, want int, flags []string, command ...string) (came, why map[string]string) {
 	t.Helper()
 	args := []string{
-		"--json", "--verbose", "--testbackend", backendPath, "--parallel", "4", "--away", "1s", "--settle", "1s", "--patience", patience,
+		"--json", "--verbose", "--testbackend", backendPath, "--parallel", "4", "--away", "1s", "--settle", "1s",
 	}
-	if testing.Short() {
+	if testing.Short() && !slices.Contains(flags, "--only") {
 		args = append(args, "--only", "strict,in-flight")
 	}
-	code, out, progress := swaptest(t, append(append(args, "--"), command...)...)
+	code, out, progress := swaptest(t, slices.Concat(args, flags, []string{"--"}, command)...)
 	var r report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != want {
 		t.Fatalf("exit code %d, want %d: %v\n%s\n%s", code, want, err, out, progress)
@@ -62,7 +63,7 @@ func results(t *testing.T, want int, patience string, command ...string) (came, 
 
 func TestSidecarPasses(t *testing.T) {
 	t.Parallel()
-	_, why := results(t, exitPassed, "1m", sidecarPath, "run", "--listen", "{listen}", "--upstream", "http://{backend}/mcp",
+	_, why := results(t, exitPassed, []string{"--patience", "1m"}, sidecarPath, "run", "--listen", "{listen}", "--upstream", "http://{backend}/mcp",
 		"--ops-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--state", "{dir}/state.db")
 	for name, text := range why {
 		if text != "" {
@@ -74,7 +75,7 @@ func TestSidecarPasses(t *testing.T) {
 // TestReverseProxyFails shows that each scenario can fail.
 func TestReverseProxyFails(t *testing.T) {
 	t.Parallel()
-	came, why := results(t, exitFailed, "10s", benchPath, "reverse", "{listen}", "http://{backend}")
+	came, why := results(t, exitFailed, []string{"--patience", "10s"}, benchPath, "reverse", "{listen}", "http://{backend}")
 	want := map[string]string{
 		"instant": failed, "strict": failed, "400": failed, "storm": failed, "away": failed, "in-flight": failed,
 		"stream": failed, "announced": failed, "unannounced": skipped, "stateless": failed, "stateless-away": failed,
@@ -94,6 +95,15 @@ func TestReverseProxyFails(t *testing.T) {
 		if !strings.Contains(why[name], text) {
 			t.Errorf("%s: %q, want %q in it", name, why[name], text)
 		}
+	}
+}
+
+// TestClientsRecover shows that a proxy that passes on lost sessions is enough for clients that begin new ones.
+func TestClientsRecover(t *testing.T) {
+	t.Parallel()
+	_, why := results(t, exitPassed, []string{"--recover", "--only", "strict,storm"}, benchPath, "reverse", "{listen}", "http://{backend}")
+	if len(why) != 2 || why["strict"]+why["storm"] != "" {
+		t.Errorf("%v", why)
 	}
 }
 
