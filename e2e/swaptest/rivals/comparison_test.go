@@ -15,7 +15,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/mcp-sidecar/mcp-sidecar/e2e/install"
 	"github.com/mcp-sidecar/mcp-sidecar/e2e/proc"
@@ -33,32 +35,35 @@ type rival struct {
 	name    string
 	command []string
 	prepare func(t *testing.T) (version, path string) // and the directories where its programs are
+	flags   []string                                  // of the tool
 }
 
 func rivals(bin string) []rival {
 	built := func(*testing.T) (string, string) { return "of this tree", bin }
+	haproxy := []string{"env", "LISTEN={listen}", "BACKEND={backend}", "haproxy", "-db", "-f", "haproxy.cfg"}
 	return []rival{
 		{"mcp-sidecar", []string{
 			"mcp-sidecar", "run", "--listen", "{listen}", "--upstream", "http://{backend}/mcp",
 			"--ops-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--state", "{dir}/state.db",
-		}, built},
+		}, built, nil},
 		{"ReverseProxy", []string{"bench", "reverse", "{listen}", "http://{backend}"}, func(*testing.T) (string, string) {
 			return "net/http/httputil of " + runtime.Version() + ", started by e2e/bench", bin
-		}},
-		{"nginx", []string{"sh", "nginx.sh", "{listen}", "{backend}", "{dir}"}, installed("nginx")},
-		{"HAProxy", []string{"env", "LISTEN={listen}", "BACKEND={backend}", "haproxy", "-db", "-f", "haproxy.cfg"}, installed("haproxy")},
+		}, nil},
+		{"nginx", []string{"sh", "nginx.sh", "{listen}", "{backend}", "{dir}"}, installed("nginx"), nil},
+		{"HAProxy", haproxy, installed("haproxy"), nil},
+		{"HAProxy, clients recover", haproxy, installed("haproxy"), []string{"--recover"}},
 		{"mcp-remote", []string{
 			"env", "MCP_REMOTE_CONFIG_DIR={dir}", "mcp-proxy", "--host", "{host}", "--port", "{port}", "--server", "stream", "--",
 			"mcp-remote", "http://{backend}/mcp", "--allow-http", "--transport", "http-only",
-		}, npm("mcp-remote", "mcp-proxy")},
+		}, npm("mcp-remote", "mcp-proxy"), nil},
 		{"supergateway", []string{
 			"supergateway", "--stdio", "supergateway --streamableHttp http://{backend}/mcp --logLevel none",
 			"--outputTransport", "streamableHttp", "--stateful", "--port", "{port}",
-		}, npm("supergateway")},
+		}, npm("supergateway"), nil},
 		{"mcp-proxy", []string{
 			"mcp-proxy", "--host", "{host}", "--port", "{port}", "--pass-environment", "--",
 			"mcp-proxy", "--transport", "streamablehttp", "http://{backend}/mcp",
-		}, pypi},
+		}, pypi, nil},
 	}
 }
 
@@ -121,6 +126,7 @@ func output(t *testing.T, name string, args ...string) string {
 // outcome is what mcp-sidecar-swaptest --json prints, with what it was asked.
 type outcome struct {
 	name, version string
+	flags         []string
 	Command       []string
 	Results       []struct{ Scenario, Asks, Result, Why string }
 	Failed        int
@@ -162,11 +168,12 @@ func TestComparison(t *testing.T) {
 func compare(t *testing.T, bin string, r rival) outcome {
 	t.Helper()
 	version, path := r.prepare(t)
-	o := outcome{name: r.name, version: version}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "swaptest"), append([]string{
-		"--json", "--testbackend", filepath.Join(bin, "testbackend"), "--parallel", parallel(), "--",
-	}, r.command...)...)
+	o := outcome{name: r.name, version: version, flags: r.flags}
+	args := append([]string{"--json", "--testbackend", filepath.Join(bin, "testbackend"), "--parallel", parallel()}, r.flags...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "swaptest"), slices.Concat(args, []string{"--"}, r.command)...)
 	cmd.Env = append(os.Environ(), "PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends what it started
+	cmd.WaitDelay = 30 * time.Second
 	var out, progress bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, io.MultiWriter(&progress, t.Output())
 	err := cmd.Run()
@@ -213,7 +220,7 @@ func table(all []outcome) string {
 func reasons(all []outcome) string {
 	var b strings.Builder
 	for _, o := range all {
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n```\n%s\n```\n", o.name, o.version, shell(o.Command))
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n```\n%s\n```\n", o.name, o.version, shell(slices.Concat([]string{"mcp-sidecar-swaptest"}, o.flags, []string{"--"}, o.Command)))
 		notes := slices.DeleteFunc(slices.Clone(o.Results), func(r struct{ Scenario, Asks, Result, Why string }) bool { return r.Why == "" })
 		if len(notes) > 0 {
 			fmt.Fprintln(&b)
