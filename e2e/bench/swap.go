@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -173,8 +174,7 @@ func (w *swapping) swap(ctx context.Context) (swapped, error) {
 
 	for i, s := range w.sessions {
 		wg.Go(func() {
-			errs[i] = exchange(s.c, s.r, post(s.addr, "Mcp-Protocol-Version: 2025-11-25\r\nMcp-Session-Id: "+s.id+"\r\n",
-				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+toolSmall+`"}}`), nil)
+			errs[i] = callTool(s)
 			answered[i] = time.Now()
 		})
 	}
@@ -223,4 +223,26 @@ func (w *swapping) swap(ctx context.Context) (swapped, error) {
 	slices.SortFunc(answered[:], time.Time.Compare)
 
 	return swapped{since(known), since(answered[0]), since(answered[heldCalls-1]), since(first), since(last)}, err
+}
+
+// callTool makes a call that must have a result.
+func callTool(s *session) error {
+	request := post(s.addr, "Mcp-Protocol-Version: 2025-11-25\r\nMcp-Session-Id: "+s.id+"\r\n",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+toolSmall+`"}}`)
+	if _, err := s.c.Write(request); err != nil {
+		return err
+	}
+
+	resp, err := http.ReadResponse(s.r, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && !strings.Contains(string(body), `"result"`) {
+		err = fmt.Errorf("%w: %s %s", errStatus, resp.Status, body)
+	}
+
+	return err
 }
