@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
 
 // Headers that the sidecar reads or answers itself, in the form that
@@ -177,13 +179,13 @@ func responseHeader(dst, src http.Header) {
 			continue
 		}
 
-		if dst[name] == nil && len(values) == 1 && validHeaderValue(values[0]) {
+		if dst[name] == nil && len(values) == 1 && http1.IsValue(values[0]) {
 			dst[name] = values[:1:1]
 			continue
 		}
 
 		for _, v := range values {
-			if validHeaderValue(v) {
+			if http1.IsValue(v) {
 				dst[name] = append(dst[name], v)
 			}
 		}
@@ -213,18 +215,6 @@ func backendSession(h http.Header) (id string, ok bool) {
 	}
 
 	return "", false
-}
-
-// validHeaderValue reports whether a value has no control bytes but tabs (RFC
-// 9110 section 5.5).
-func validHeaderValue(v string) bool {
-	for i := range len(v) {
-		if v[i] < ' ' && v[i] != '\t' || v[i] == 0x7f {
-			return false
-		}
-	}
-
-	return true
 }
 
 // localLocation takes the backend's own address out of a Location header that is

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
 
 // GuardConfig says who may talk to a listener.
@@ -167,7 +169,7 @@ func (g *Guard) cors(w http.ResponseWriter, r *http.Request) (answered bool) {
 	h.Set("Access-Control-Max-Age", "600")
 
 	// The origin is trusted, and Mcp-Param-* names can't be known in advance.
-	if names := r.Header.Get("Access-Control-Request-Headers"); names != "" && validHeaderValue(names) {
+	if names := r.Header.Get("Access-Control-Request-Headers"); names != "" && http1.IsValue(names) {
 		h.Set("Access-Control-Allow-Headers", names)
 	}
 

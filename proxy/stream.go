@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
 
 const (
@@ -245,7 +247,7 @@ func (p *Proxy) serveGet(w http.ResponseWriter, r *http.Request, cfg *Config, to
 	from := r.Header.Get(headerLastEvent)
 
 	switch {
-	case len(from) > maxLastEvent || !validHeaderValue(from):
+	case len(from) > maxLastEvent || !http1.IsValue(from):
 		refuse(w, http.StatusBadRequest, nil, codeInvalid, "the last event id is malformed, or too long")
 		return
 	case !acceptsStream(r.Header):

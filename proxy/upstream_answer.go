@@ -6,9 +6,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
-	"net/textproto"
 	"strconv"
 	"strings"
+
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
 
 // pooled is an answer that came over a connection of a pool, allocated at one time.
@@ -17,20 +18,6 @@ type pooled struct {
 	body  poolBody
 	sized sizedBody
 }
-
-// answerField is a line of an answer's header.
-type answerField struct {
-	line        string // as it came
-	name, value string // the name in canonical form
-	bad         bool   // it is left to net/http
-}
-
-const (
-	// maxFields bounds what is remembered of a header.
-	maxFields = 64
-	// maxLengthDigits keeps a length within an int64.
-	maxLengthDigits = 18
-)
 
 // ordinary reads the header of an answer that has the form of nearly all: it came in
 // one piece, and leaves no doubt about where its body ends. It returns nil, and
@@ -46,40 +33,21 @@ func (c *poolConn) ordinary(req *http.Request, a *pooled) *http.Response {
 		return nil
 	}
 
-	line, rest, _ := bytes.Cut(head[:end], []byte("\r\n"))
+	line, lines, _ := bytes.Cut(head[:end+len("\r\n")], []byte("\r\n"))
+	fields := c.fields
 
 	status, ok := ordinaryStatus(line)
-	if !ok {
+	if !ok || !fields.Read(lines) {
 		return nil
 	}
 
-	fields := c.fields
-	n := 0
-
-	for ; len(rest) > 0; n++ {
-		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
-
-		switch {
-		case n == maxFields:
-			return nil
-		case n == len(fields):
-			fields = append(fields, readField(string(line)))
-		case string(line) != fields[n].line:
-			fields[n] = readField(string(line))
-		}
-
-		if fields[n].bad {
-			return nil
-		}
-	}
-
-	if fields = fields[:n]; req.Method == http.MethodPost { // what is sent again and again
+	if req.Method == http.MethodPost { // what is sent again and again
 		c.fields = fields
 	}
 
 	a.resp = http.Response{
 		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
-		Header: make(http.Header, n), ContentLength: -1,
+		Header: fields.Header(), ContentLength: -1,
 	}
 
 	if !c.framed(a, fields) {
@@ -91,45 +59,41 @@ func (c *poolConn) ordinary(req *http.Request, a *pooled) *http.Response {
 	return &a.resp
 }
 
-// framed puts the fields into the answer and finds out how its body ends. It returns
-// false when net/http has to do that.
-func (c *poolConn) framed(a *pooled, fields []answerField) bool {
+// framed finds out how the body of an answer ends. It returns false when net/http has
+// to do that.
+func (c *poolConn) framed(a *pooled, fields http1.Fields) bool {
 	resp := &a.resp
-	values := make([]string, len(fields)) // of all fields that come once
 	chunked := false
 
 	for i := range fields {
 		f := &fields[i]
 
-		switch f.name {
+		switch f.Name {
 		case "Content-Length":
-			if resp.ContentLength >= 0 || chunked {
+			if resp.ContentLength >= 0 || chunked || !http1.IsLength(f.Value) {
 				return false
 			}
 
-			resp.ContentLength, _ = strconv.ParseInt(f.value, 10, 64)
+			resp.ContentLength, _ = strconv.ParseInt(f.Value, 10, 64)
 		case "Transfer-Encoding":
-			if resp.ContentLength >= 0 || chunked {
+			if resp.ContentLength >= 0 || chunked || f.Value != "chunked" {
 				return false
 			}
 
 			chunked = true
 
-			continue
+			delete(resp.Header, f.Name)
 		case "Connection":
-			if f.value == "close" {
+			switch {
+			case f.Value == "close":
 				resp.Close = true
 
-				continue
+				delete(resp.Header, f.Name)
+			case !strings.EqualFold(f.Value, "keep-alive"):
+				return false
 			}
-		}
-
-		values[i] = f.value
-
-		if before := resp.Header[f.name]; before != nil {
-			resp.Header[f.name] = append(before, f.value)
-		} else {
-			resp.Header[f.name] = values[i : i+1 : i+1]
+		case "Trailer", "Upgrade", "Pragma":
+			return false
 		}
 	}
 
@@ -161,32 +125,6 @@ func ordinaryStatus(line []byte) (int, bool) {
 	}
 
 	return status, true
-}
-
-// readField reads a field line without its end (RFC 9112 section 5).
-func readField(line string) answerField {
-	f := answerField{line: line, bad: true}
-
-	name, value, ok := strings.Cut(line, ":")
-	if value = strings.Trim(value, " \t"); !ok || !isToken(name) || !validHeaderValue(value) {
-		return f
-	}
-
-	f.name, f.value = textproto.CanonicalMIMEHeaderKey(name), value
-
-	switch f.name {
-	case "Content-Length":
-		f.bad = value == "" || len(value) > maxLengthDigits || strings.Trim(value, "0123456789") != ""
-	case "Transfer-Encoding":
-		f.bad = value != "chunked"
-	case "Connection":
-		f.bad = value != "close" && !strings.EqualFold(value, "keep-alive")
-	case "Trailer", "Upgrade", "Pragma":
-	default:
-		f.bad = false
-	}
-
-	return f
 }
 
 // sizedBody is a body whose length was told. Its end comes with its last byte.

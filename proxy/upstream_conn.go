@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
 
 const (
@@ -42,7 +44,7 @@ type poolConn struct {
 	since  time.Time // when it became idle
 	aside  *aside    // nil without a request that is written aside
 	over   func()    // interrupt
-	fields []answerField
+	fields http1.Fields
 }
 
 // aside is a request that is written while the answer is read.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
 
 var (
@@ -70,7 +72,7 @@ func (h *headBuffer) request(req *http.Request, length int) error {
 		host = req.URL.Host
 	}
 
-	if !isToken(req.Method) || !visible(uri) || !visible(host) || host == "" {
+	if !http1.IsToken(req.Method) || !visible(uri) || !visible(host) || host == "" {
 		return errBadRequest
 	}
 
@@ -80,7 +82,7 @@ func (h *headBuffer) request(req *http.Request, length int) error {
 
 	for name, values := range req.Header {
 		for _, v := range values {
-			if !isToken(name) || !validHeaderValue(v) {
+			if !http1.IsToken(name) || !http1.IsValue(v) {
 				return errBadRequest
 			}
 
@@ -108,20 +110,6 @@ func visible(s string) bool {
 	}
 
 	return true
-}
-
-// isToken reports whether s can be a method or the name of a header (RFC 9110
-// section 5.6.2).
-func isToken(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
-		case strings.IndexByte("!#$%&'*+.^_`|~", c) < 0:
-			return false
-		}
-	}
-
-	return s != ""
 }
 
 // withoutZone takes the zone off an IPv6 address, which means something on one

@@ -1,84 +1,101 @@
 package http1
 
 import (
+	"bytes"
+	"net/http"
 	"net/textproto"
 	"strings"
 )
 
-// meaning is what a field of a request has to do with the connection.
-type meaning uint8
-
+// Bounds on what is remembered of a connection's heads, and so on what is read here
+// at all.
 const (
-	plain       meaning = iota // nothing
-	hostField                  // names the host
-	lengthField                // tells the length of the body
-	keepField                  // Connection: keep-alive
-	closeField                 // Connection: close
-	oddField                   // something that is left to net/http
+	maxFields = 64
+	maxLine   = 1 << 10
 )
 
-// field is a field line of a request.
-type field struct {
-	raw         string // as it came
-	name, value string // the name in canonical form
-	meaning     meaning
+// Field is a field line of a head.
+type Field struct {
+	Name, Value string // the name in canonical form
+
+	line string // as it came, without its end
 }
 
-// parseField reads a field line without its end (RFC 9112 section 5). What isn't
-// in the form that everybody writes and reads alike is odd.
-func parseField(raw string) field {
-	f := field{raw: raw, meaning: oddField}
+// Fields are the field lines of a head. Most heads that come over a connection have
+// the lines of the one before: what is the same isn't read anew. It isn't safe for
+// concurrent use.
+type Fields []Field
 
-	colon := strings.IndexByte(raw, ':')
-	if colon <= 0 || !isToken(raw[:colon]) {
-		return f
+// Read reads the lines of a head, each with its end. It returns false when one of
+// them isn't in the form that everybody writes and reads alike (RFC 9112 section 5),
+// or when there are too many.
+func (f *Fields) Read(lines []byte) bool {
+	fields, n := *f, 0
+
+	for ; len(lines) > 0; n++ {
+		line, rest, ok := bytes.Cut(lines, []byte("\r\n"))
+		if !ok || n == maxFields || len(line) > maxLine {
+			return false
+		}
+
+		lines = rest
+
+		if n < len(fields) && string(line) == fields[n].line {
+			continue
+		}
+
+		field, ok := parseField(string(line))
+		if !ok {
+			return false
+		}
+
+		if n < len(fields) {
+			fields[n] = field
+		} else {
+			fields = append(fields, field)
+		}
 	}
 
-	value := strings.Trim(raw[colon+1:], " \t")
-	if !isText(value) {
-		return f
-	}
+	*f = fields[:n]
 
-	f.name, f.value = textproto.CanonicalMIMEHeaderKey(raw[:colon]), value
-	f.meaning = meaningOf(f.name, value)
-
-	return f
+	return true
 }
 
-func meaningOf(name, value string) meaning {
-	switch name {
-	case "Host":
-		if isHost(value) {
-			return hostField
-		}
+// Header returns the lines as a header of its own.
+func (f *Fields) Header() http.Header {
+	h := make(http.Header, len(*f))
+	values := make([]string, len(*f)) // of all fields that come once
 
-		return oddField
-	case "Content-Length":
-		if isLength(value) {
-			return lengthField
-		}
+	for i := range *f {
+		field := &(*f)[i]
+		values[i] = field.Value
 
-		return oddField
-	case "Connection":
-		switch {
-		case strings.EqualFold(value, "keep-alive"):
-			return keepField
-		case strings.EqualFold(value, "close"):
-			return closeField
+		if before := h[field.Name]; before != nil {
+			h[field.Name] = append(before, field.Value)
+		} else {
+			h[field.Name] = values[i : i+1 : i+1]
 		}
-
-		return oddField
-	case "Transfer-Encoding", "Expect", "Upgrade", "Trailer", "Te", "Keep-Alive", "Proxy-Connection", "Pragma":
-		return oddField
 	}
 
-	return plain
+	return h
+}
+
+func parseField(line string) (Field, bool) {
+	name, value, ok := strings.Cut(line, ":")
+	value = strings.Trim(value, " \t")
+
+	if !ok || !IsToken(name) || !IsValue(value) {
+		return Field{}, false
+	}
+
+	return Field{textproto.CanonicalMIMEHeaderKey(name), value, line}, true
 }
 
 // maxLengthDigits keeps the length of a body within an int64.
 const maxLengthDigits = 18
 
-func isLength(s string) bool {
+// IsLength reports whether s is the length of a body, written without doubt.
+func IsLength(s string) bool {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
 			return false
@@ -88,22 +105,9 @@ func isLength(s string) bool {
 	return s != "" && len(s) <= maxLengthDigits
 }
 
-// isHost reports whether s is a host and perhaps a port as they are ordinarily
-// written.
-func isHost(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		case strings.IndexByte("-._:[]", c) < 0:
-			return false
-		}
-	}
-
-	return s != ""
-}
-
-// isToken reports whether s is a token (RFC 9110 section 5.6.2).
-func isToken(s string) bool {
+// IsToken reports whether s can be a method or the name of a field (RFC 9110 section
+// 5.6.2).
+func IsToken(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
@@ -115,9 +119,9 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isText reports whether s may be the value of a field: it has no control bytes but
+// IsValue reports whether s can be the value of a field: it has no control bytes but
 // tabs (RFC 9110 section 5.5).
-func isText(s string) bool {
+func IsValue(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {
 			return false
@@ -125,16 +129,4 @@ func isText(s string) bool {
 	}
 
 	return true
-}
-
-// isTarget reports whether s is a path, perhaps with a query (RFC 9112 section
-// 3.2.1).
-func isTarget(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] >= 0x7f {
-			return false
-		}
-	}
-
-	return s != "" && s[0] == '/'
 }

@@ -8,22 +8,17 @@ import (
 	"strings"
 )
 
-// Bounds on what is remembered of a connection's requests, and on what is read here
-// at all.
-const (
-	maxHead   = 16 << 10
-	maxFields = 64
-	maxLine   = 1 << 10
-)
+// maxHead is the size of a head from which on it is left to net/http.
+const maxHead = 16 << 10
 
-// heads reads the heads of a connection's requests. Most are like the one before:
-// what is the same isn't read anew.
+// heads reads the heads of a connection's requests, of which most are like the one
+// before.
 type heads struct {
 	line   string // the request line of the last one
 	method string
 	target string
-	url    *url.URL
-	fields []field
+	url    *url.URL // nil before the first
+	fields Fields
 }
 
 // headLength returns the length of the head that b begins with, 0 when there is
@@ -52,28 +47,12 @@ func headLength(b []byte) (int, bool) {
 // net/http; req is unusable then.
 func (h *heads) read(head []byte, req *http.Request) bool {
 	line, rest, _ := bytes.Cut(head, []byte("\r\n"))
+
 	if (h.url == nil || string(line) != h.line) && !h.requestLine(string(line)) {
 		return false
 	}
 
-	n := 0
-
-	for ; len(rest) > len("\r\n"); n++ {
-		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
-
-		switch {
-		case n >= maxFields || len(line) > maxLine:
-			return false
-		case n >= len(h.fields):
-			h.fields = append(h.fields, parseField(string(line)))
-		case string(line) != h.fields[n].raw:
-			h.fields[n] = parseField(string(line))
-		}
-	}
-
-	h.fields = h.fields[:n]
-
-	return h.fill(req)
+	return h.fields.Read(rest[:len(rest)-len("\r\n")]) && h.fill(req)
 }
 
 // requestLine reads METHOD TARGET HTTP/1.1.
@@ -81,12 +60,12 @@ func (h *heads) requestLine(line string) bool {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, _ := strings.Cut(rest, " ")
 
-	if version != "HTTP/1.1" || !isToken(method) || method == http.MethodHead || !isTarget(target) {
+	if version != "HTTP/1.1" || !IsToken(method) || method == http.MethodHead || !isTarget(target) || len(line) > maxLine {
 		return false
 	}
 
 	u, err := url.ParseRequestURI(target)
-	if err != nil || len(line) > maxLine {
+	if err != nil {
 		return false
 	}
 
@@ -95,40 +74,38 @@ func (h *heads) requestLine(line string) bool {
 	return true
 }
 
-// fill puts what the fields say into req.
+// fill puts what was read into req. Where a connection's next request begins must be
+// beyond doubt.
 func (h *heads) fill(req *http.Request) bool {
-	header := make(http.Header, len(h.fields))
-	values := make([]string, len(h.fields)) // of all fields that come once
-
 	hosts, lengths, connections := 0, 0, 0
 	req.ContentLength, req.Close = 0, false
 
 	for i := range h.fields {
 		f := &h.fields[i]
 
-		switch f.meaning {
-		case oddField:
-			return false
-		case hostField:
+		switch f.Name {
+		case "Host":
 			hosts++
-			req.Host = f.value
 
-			continue
-		case lengthField:
+			if req.Host = f.Value; !isHost(f.Value) {
+				return false
+			}
+		case "Content-Length":
 			lengths++
-			req.ContentLength, _ = strconv.ParseInt(f.value, 10, 64)
-		case keepField, closeField:
+
+			if !IsLength(f.Value) {
+				return false
+			}
+
+			req.ContentLength, _ = strconv.ParseInt(f.Value, 10, 64)
+		case "Connection":
 			connections++
-			req.Close = f.meaning == closeField
-		case plain:
-		}
 
-		values[i] = f.value
-
-		if before := header[f.name]; before != nil {
-			header[f.name] = append(before, f.value)
-		} else {
-			header[f.name] = values[i : i+1 : i+1]
+			if req.Close = strings.EqualFold(f.Value, "close"); !req.Close && !strings.EqualFold(f.Value, "keep-alive") {
+				return false
+			}
+		case "Transfer-Encoding", "Expect", "Upgrade", "Trailer", "Te", "Keep-Alive", "Proxy-Connection", "Pragma":
+			return false
 		}
 	}
 
@@ -138,8 +115,36 @@ func (h *heads) fill(req *http.Request) bool {
 	}
 
 	u := *h.url
-	req.Method, req.URL, req.RequestURI, req.Header = h.method, &u, h.target, header
+	req.Method, req.URL, req.RequestURI = h.method, &u, h.target
 	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.1", 1, 1
+	req.Header = h.fields.Header()
+	delete(req.Header, "Host")
 
 	return true
+}
+
+// isHost reports whether s is a host and perhaps a port as they are ordinarily
+// written.
+func isHost(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case strings.IndexByte("-._:[]", c) < 0:
+			return false
+		}
+	}
+
+	return s != ""
+}
+
+// isTarget reports whether s is a path, perhaps with a query (RFC 9112 section
+// 3.2.1).
+func isTarget(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+
+	return s != "" && s[0] == '/'
 }

@@ -69,7 +69,7 @@ func (w *response) WriteHeader(status int) {
 			w.last = w.last || closes(values)
 			continue
 		case "Content-Length":
-			if len(values) != 1 || !isLength(values[0]) || w.bodyless {
+			if len(values) != 1 || !IsLength(values[0]) || w.bodyless {
 				continue
 			}
 
@@ -125,7 +125,7 @@ func appendStatus(b []byte, status int) []byte {
 
 // appendField appends a field line, unless that would be something else.
 func appendField(b []byte, name, value string) []byte {
-	if !isToken(name) || !isText(value) {
+	if !IsToken(name) || !IsValue(value) {
 		return b
 	}
 
