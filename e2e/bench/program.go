@@ -93,15 +93,20 @@ func (p *program) wait(ctx context.Context, vain string, ok func() bool) error {
 	return nil
 }
 
+// stop ends the program at once. Only nginx is asked, as its workers end with it.
 func (p *program) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if p.name == nameNginx {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 
-	select {
-	case <-p.done:
-	case <-time.After(3 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-p.done
+		select {
+		case <-p.done:
+			return
+		case <-time.After(3 * time.Second):
+		}
 	}
+
+	_ = p.cmd.Process.Kill()
+	<-p.done
 }
 
 // pids are the process and its children.

@@ -46,12 +46,9 @@ func (b *bench) launchSidecar(ctx context.Context, backend string, args ...strin
 	return s, err
 }
 
-// kill ends the sidecar at once.
-func (s *sidecar) kill() {
+func (s *sidecar) stop() {
 	s.api.Close()
-
-	_ = s.cmd.Process.Kill()
-	<-s.done
+	s.program.stop()
 }
 
 // waitReady waits until the sidecar says that it is ready.

@@ -158,7 +158,7 @@ func (b *bench) starts(ctx context.Context, t *table, at place, n int) error {
 			memory, share, err = b.idles(ctx, s)
 		}
 
-		s.kill()
+		s.stop()
 
 		if err != nil {
 			return fmt.Errorf("%d conversations (%s): %w", n, at.name, err)
@@ -217,7 +217,7 @@ func (b *bench) prepare(ctx context.Context, backend string, at place, n int) er
 
 	offers, err := s.waitSettled(ctx)
 
-	s.kill()
+	s.stop()
 
 	if err != nil {
 		return err

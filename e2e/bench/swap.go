@@ -78,7 +78,7 @@ func (b *bench) swaps(ctx context.Context, t *table, a *agents, n int) error {
 	if w.s, err = b.launchSidecar(ctx, addr, at.args...); err != nil {
 		return err
 	}
-	defer w.s.kill()
+	defer w.s.stop()
 
 	if _, err := w.s.waitSettled(ctx); err != nil {
 		return err
