@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// idleTime is how long a sidecar is left alone before it counts as idle, and
-	// then how long its use of the processor is measured.
+	// idleBefore is how long a sidecar is left alone before it counts as idle,
+	// idleTime how long its use of the processor is measured then.
 	idleBefore = 20 * time.Second
 	idleTime   = 10 * time.Second
 	// fillers is how many write at once: stores are quick when many do.
