@@ -231,6 +231,50 @@ func TestInitializeOverEventStream(t *testing.T) {
 	}
 }
 
+// TestNoticesForANotification: a server that has something to say while it gets a
+// message that wants no answer may say it there, as an event stream. What the sidecar
+// keeps of that leaves 202, and the backend is in no doubt.
+func TestNoticesForANotification(t *testing.T) {
+	const other = "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n"
+
+	r := newRig(t)
+	events := make(chan string, 1)
+	s := &stub{}
+	s.handle = func(w http.ResponseWriter, _ *http.Request, m stubMessage) bool {
+		if m.Method != "notifications/x" {
+			return false
+		}
+
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		fmt.Fprint(w, <-events)
+
+		return true
+	}
+	r.backend.start(process{handler: s})
+
+	id := r.initialize()
+	r.settled()
+	r.listen(id)
+
+	for sent, want := range map[string]got{
+		"data: " + listChanged + "\n\n":         {status: http.StatusAccepted},
+		"":                                      {status: http.StatusAccepted},
+		"data: " + listChanged + "\n\n" + other: {status: http.StatusOK, body: other},
+	} {
+		events <- sent
+
+		if g := r.post(id, `{"jsonrpc":"2.0","method":"notifications/x"}`); g.status != want.status || g.body != want.body {
+			t.Errorf("%q becomes %d %q", sent, g.status, g.body)
+		}
+	}
+
+	if calls := r.backend.count(1, "notifications/x"); calls != 3 {
+		t.Errorf("the backend got %d notifications, want 3", calls)
+	}
+}
+
 // TestBatch: a batch passes as it is, and its requests are failed together.
 func TestBatch(t *testing.T) {
 	r := newRig(t, func(c *Config, _ *Deps, _ *rig) { c.Servers[0].Hold = 50 * time.Millisecond })

@@ -22,8 +22,9 @@ type eventCopy struct {
 func (x *exchange) stream(ctx context.Context, a *answer, t target) step {
 	c := &eventCopy{x: x, a: a, t: t}
 
-	// What came together with the header goes out together with it.
-	if !x.init && !a.ahead() && c.begin() != nil {
+	// What came together with the header goes out together with it. A message that
+	// wants no answer needs none of what may never come.
+	if !x.init && x.requests > 0 && !a.ahead() && c.begin() != nil {
 		return x.clientLeft()
 	}
 
@@ -198,6 +199,9 @@ func (c *eventCopy) ended(ctx context.Context, err error) step {
 
 		return x.clientLeft()
 	case c.final:
+		return done
+	case errors.Is(err, io.EOF) && x.requests == 0: // some servers send notices where 202 was to come
+		x.accept()
 		return done
 	case errors.Is(err, io.EOF) && c.lastID != "" && x.sess != nil && !x.init:
 		// The backend wants to be polled for the rest (MCP 2025-11-25 "Sending
