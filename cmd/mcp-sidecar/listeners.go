@@ -176,7 +176,7 @@ func (a *app) agentServer(ctx context.Context, cfg *config.Config) httpServer {
 	if cfg.ListenTransport == config.ListenStandard {
 		return srv
 	}
-	return http1.New(ctx, srv)
+	return http1.New(ctx, srv, a.log)
 }
 
 // leaving asks the clients of a sidecar that stops to send what comes next over

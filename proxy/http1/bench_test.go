@@ -2,6 +2,7 @@ package http1
 
 import (
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ func BenchmarkRequest(b *testing.B) {
 		})}
 	}
 
-	for name, s := range map[string]anyServer{"http1": New(b.Context(), std()), "net-http": std()} {
+	for name, s := range map[string]anyServer{"http1": New(b.Context(), std(), slog.New(slog.DiscardHandler)), "net-http": std()} {
 		b.Run(name, func(b *testing.B) {
 			c := dial(b, serve(b, s))
 			call := post("/mcp", strings.Repeat("x", 200), "Accept: application/json, text/event-stream", "Mcp-Session-Id: "+strings.Repeat("s", 100))

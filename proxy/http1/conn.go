@@ -114,7 +114,7 @@ func (c *conn) requests() (other net.Conn) {
 }
 
 func (c *conn) panicked(v any) {
-	c.srv.logf("http1: serving a request panicked: %v\n%s", v, debug.Stack())
+	c.srv.log.Error("serving a request panicked: please report this", "panic", v, "stack", string(debug.Stack()))
 }
 
 func (c *conn) handshake(t *tls.Conn) error {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -56,7 +57,7 @@ func serve(tb testing.TB, s anyServer) string {
 func start(t *testing.T, std *http.Server) string {
 	t.Helper()
 
-	return serve(t, New(t.Context(), std))
+	return serve(t, New(t.Context(), std, slog.New(slog.DiscardHandler)))
 }
 
 // client is a connection whose bytes a test chooses.

@@ -3,6 +3,7 @@ package http1
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -11,14 +12,15 @@ import (
 )
 
 // Server serves connections, and gives those that it doesn't read itself to an
-// [http.Server]. That one's Handler, ReadHeaderTimeout, IdleTimeout and ErrorLog hold
-// for both; its other settings are only for what it gets.
+// [http.Server]. That one's Handler, ReadHeaderTimeout and IdleTimeout hold for both;
+// its other settings are only for what it gets.
 //
 // To a handler both look alike, with these exceptions: an answer without a
 // Content-Type gets none, a request can't be hijacked, and its context has none of
 // the values of net/http.
 type Server struct {
 	std     *http.Server
+	log     *slog.Logger
 	others  *handOver
 	buffers buffers
 	date    date
@@ -35,10 +37,10 @@ type Server struct {
 
 // New returns a server in front of std, which must not be served otherwise. The
 // contexts of all requests end with ctx.
-func New(ctx context.Context, std *http.Server) *Server {
+func New(ctx context.Context, std *http.Server, log *slog.Logger) *Server {
 	std.BaseContext = func(net.Listener) context.Context { return ctx }
 
-	return &Server{std: std, base: ctx, others: newHandOver(), conns: make(map[*conn]struct{})}
+	return &Server{std: std, log: log.With("component", "http1"), base: ctx, others: newHandOver(), conns: make(map[*conn]struct{})}
 }
 
 // Serve serves the connections that l accepts, and returns when that fails:
@@ -66,7 +68,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return http.ErrServerClosed
 		case temporary && ne.Temporary(): // there are no descriptors left: others will close theirs
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			s.logf("http1: accepting: %v; trying again in %v", err, wait)
+			s.log.Warn("accepting a connection failed", "err", err, "next_try_in", wait)
 
 			select {
 			case <-time.After(wait):
@@ -179,12 +181,6 @@ func (s *Server) endAll() {
 		if ctx := c.ctx.Load(); ctx != nil {
 			ctx.end()
 		}
-	}
-}
-
-func (s *Server) logf(format string, args ...any) {
-	if s.std.ErrorLog != nil {
-		s.std.ErrorLog.Printf(format, args...)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestShutdown(t *testing.T) {
 			t.Parallel()
 
 			s := newStay()
-			srv := New(t.Context(), &http.Server{Handler: s})
+			srv := New(t.Context(), &http.Server{Handler: s}, slog.New(slog.DiscardHandler))
 			addr := serve(t, srv)
 
 			idle := dial(t, addr)
@@ -170,7 +170,7 @@ func TestEnd(t *testing.T) {
 
 	base, end := context.WithCancel(t.Context())
 	s := newStay()
-	addr := serve(t, New(base, &http.Server{Handler: s}))
+	addr := serve(t, New(base, &http.Server{Handler: s}, slog.New(slog.DiscardHandler)))
 
 	dial(t, addr).send(post("/", "{}"))
 	wait(t, "the handler", s.began)
@@ -312,16 +312,13 @@ func TestPanic(t *testing.T) {
 
 	var told lockedBuffer
 
-	addr := start(t, &http.Server{
-		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(&told, nil), 0),
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/abort" {
-				panic(http.ErrAbortHandler)
-			}
+	addr := serve(t, New(t.Context(), &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/abort" {
+			panic(http.ErrAbortHandler)
+		}
 
-			panic(r.URL.Path)
-		}),
-	})
+		panic(r.URL.Path)
+	})}, slog.New(slog.NewTextHandler(&told, nil))))
 
 	for _, path := range []string{"/abort", "/bug"} {
 		c := dial(t, addr)
@@ -373,7 +370,7 @@ func TestTLS(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			fmt.Fprint(w, r.Proto, r.TLS != nil && r.TLS.HandshakeComplete)
 		}),
-	})
+	}, slog.New(slog.DiscardHandler))
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
