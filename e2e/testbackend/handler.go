@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -87,9 +88,12 @@ func (b *backend) protocol() http.Handler {
 func (b *backend) watched(stopping <-chan struct{}, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-		if err != nil {
-			http.Error(w, "reading the request failed", http.StatusBadRequest)
+		switch _, tooLarge := errors.AsType[*http.MaxBytesError](err); {
+		case tooLarge:
+			http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)
 			return
+		case err != nil: // it broke off on the way: whatever is said would be taken for an answer to the whole
+			panic(http.ErrAbortHandler)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		var message envelope
