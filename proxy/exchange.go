@@ -325,8 +325,13 @@ func (x *exchange) late() bool {
 	return !slices.Contains(x.answers, now)
 }
 
-// accept answers messages that want no answer.
+// accept answers messages that want no answer, whether the backend has got them or
+// needn't.
 func (x *exchange) accept() {
+	if x.sess != nil && x.saysInitialized() {
+		x.sess.setInitialized()
+	}
+
 	x.outcome = outcomeOK
 	x.out.empty(http.StatusAccepted)
 }

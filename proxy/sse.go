@@ -209,6 +209,10 @@ func (s *sseSession) stop(cancel func()) {
 
 // ran notes that a message is dealt with.
 func (s *sseSession) ran(m *sseMessage) {
+	if m.saysInitialized() { // whether the backend was told so by the client or for it
+		s.sess.setInitialized()
+	}
+
 	s.mu.Lock()
 	delete(s.running, m)
 	end := s.ending && len(s.running) == 0

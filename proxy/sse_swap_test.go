@@ -191,6 +191,10 @@ func TestOldInitializedLate(t *testing.T) {
 	if want := []string{"initialize", "notifications/initialized", "tools/call"}; !cmp.Equal(second.got(), want) {
 		t.Error(second.got())
 	}
+
+	r.settled()
+	r.swap((&oldStub{}).process(ToolHints{Name: "new"}))
+	c.next(t, methodListChanged) // whoever is initialised is told
 }
 
 // old returns the only session.

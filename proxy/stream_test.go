@@ -305,6 +305,29 @@ func TestAnnouncement(t *testing.T) {
 	}
 }
 
+// TestInitializedLate: a client is told of changes that says only after a swap that it
+// is initialised, whether the backend gets that from it or from the sidecar.
+func TestInitializedLate(t *testing.T) {
+	r := newRig(t)
+	r.backend.start(mcpServer([]string{"a"}, mcpserver.WithStateful(true)))
+
+	id := r.post("", initBody).header.Get("Mcp-Session-Id")
+
+	r.settled()
+	r.swap(mcpServer([]string{"a"}, mcpserver.WithStateful(true)))
+	r.settled()
+
+	if g := r.post(id, `{"jsonrpc":"2.0","method":"notifications/initialized"}`); g.status != http.StatusAccepted {
+		t.Fatalf("initialized: %d %s", g.status, g.body)
+	}
+
+	l := r.listen(id)
+
+	r.swap(mcpServer([]string{"a", "b"}, mcpserver.WithStateful(true)))
+	r.settled()
+	l.next(t, methodListChanged)
+}
+
 // TestBackendNotices: many notices become few, the last of them after the last
 // change; and a backend that gives notice of every listing is not listed for ever.
 func TestBackendNotices(t *testing.T) {
