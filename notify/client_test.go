@@ -1,24 +1,14 @@
 package notify
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,94 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 )
-
-func mustURL(tb testing.TB, s string) *url.URL {
-	tb.Helper()
-	u, err := url.Parse(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-
-	return u
-}
-
-// newTestClient returns a client for url whose short retries come at once.
-func newTestClient(tb testing.TB, rawURL string, options ...func(*AgentServer)) *client {
-	tb.Helper()
-	s := DefaultAgentServer("default", mustURL(tb, rawURL))
-	for _, o := range options {
-		o(&s)
-	}
-	m := NewMetrics(prometheus.NewPedanticRegistry())
-	m.InitAgentServer(s.Name)
-	c := newClient(s, m.client(s.Name))
-	c.http.RetryWaitMin, c.http.RetryWaitMax = time.Millisecond, 2*time.Millisecond
-	tb.Cleanup(c.close)
-
-	return c
-}
-
-func withKey(key func() (string, error)) func(*AgentServer) {
-	return func(s *AgentServer) { s.APIKey = key }
-}
-
-// fakeAgentServer answers by method and path, and remembers what it was asked.
-type fakeAgentServer struct {
-	*httptest.Server
-
-	mu       sync.Mutex
-	answers  map[string]func(http.ResponseWriter, *http.Request)
-	requests []string
-}
-
-func newFakeAgentServer(tb testing.TB) *fakeAgentServer {
-	tb.Helper()
-	f := &fakeAgentServer{answers: map[string]func(http.ResponseWriter, *http.Request){}}
-	f.Server = httptest.NewServer(f)
-	tb.Cleanup(f.Close)
-
-	return f
-}
-
-func (f *fakeAgentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	line := r.Method + " " + r.URL.Path
-	f.mu.Lock()
-	f.requests = append(f.requests, line)
-	answer := f.answers[line]
-	f.mu.Unlock()
-	if answer == nil {
-		answer = status(http.StatusNotFound, `{"detail":"Not Found"}`)
-	}
-	answer(w, r)
-}
-
-func (f *fakeAgentServer) on(line string, answer func(http.ResponseWriter, *http.Request)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.answers[line] = answer
-}
-
-// taken returns and forgets what was asked.
-func (f *fakeAgentServer) taken() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.requests
-	f.requests = nil
-
-	return r
-}
-
-func status(code int, body string) func(http.ResponseWriter, *http.Request) {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		if body != "" && body[0] == '{' {
-			w.Header().Set("Content-Type", "application/json")
-		}
-		w.WriteHeader(code)
-		_, _ = io.WriteString(w, body) // the client may be gone
-	}
-}
 
 const (
 	testPath      = "/api/conversations/" + testID
@@ -513,102 +416,6 @@ func TestGateEndsACall(t *testing.T) {
 	if ReasonOf(err) != ReasonSuperseded || len(f.taken()) != 1 {
 		t.Errorf("got %q: %v", ReasonOf(err), err)
 	}
-}
-
-func TestCAFileIsReadAgain(t *testing.T) {
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	srv.Config.SetKeepAlivesEnabled(false)
-	defer srv.Close()
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	good := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	c := newTestClient(t, srv.URL, func(s *AgentServer) { s.CAFile = file })
-	for i, step := range []struct {
-		pem      []byte
-		want     Reason
-		contains string
-	}{
-		{want: ReasonTLS, contains: "no such file"},
-		{pem: []byte("half a cert"), want: ReasonTLS, contains: "holds no PEM certificate"},
-		{pem: good},
-		{pem: nil, want: ReasonTLS},
-	} {
-		os.Remove(file)
-		if step.pem != nil {
-			if err := os.WriteFile(file, step.pem, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		err := c.refresh(t.Context(), call{id: testID})
-		if got := ReasonOf(err); got != step.want || (err != nil && !strings.Contains(err.Error(), step.contains)) {
-			t.Errorf("step %d: got %q: %v", i, got, err)
-		}
-	}
-	// Without the file the system's roots decide, and they don't know this server.
-	c = newTestClient(t, srv.URL)
-	if err := c.refresh(t.Context(), call{id: testID}); ReasonOf(err) != ReasonTLS {
-		t.Errorf("untrusted: got %q: %v", ReasonOf(err), err)
-	}
-}
-
-// TestClientCertificate: it is shown, and read again for each connection.
-func TestClientCertificate(t *testing.T) {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	srv.Config.SetKeepAlivesEnabled(false)
-	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
-	var known atomic.Pointer[[]byte]
-	srv.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
-		if want := known.Load(); want == nil || !bytes.Equal(raw[0], *want) {
-			return errors.New("who is this?")
-		}
-
-		return nil
-	}}
-	srv.StartTLS()
-	defer srv.Close()
-	dir := t.TempDir()
-	ca, cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	write := func(file, kind string, der []byte) {
-		t.Helper()
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(ca, "CERTIFICATE", srv.Certificate().Raw)
-	pair := func(isKnown bool) {
-		t.Helper()
-		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-		der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kd, err := x509.MarshalPKCS8PrivateKey(k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if isKnown {
-			known.Store(&der)
-		}
-		write(cert, "CERTIFICATE", der)
-		write(key, "PRIVATE KEY", kd)
-	}
-	c := newTestClient(t, srv.URL, func(s *AgentServer) { s.CAFile, s.CertFile, s.KeyFile = ca, cert, key })
-	ask := func(want Reason) {
-		t.Helper()
-		if err := c.refresh(t.Context(), call{id: testID}); ReasonOf(err) != want {
-			t.Errorf("got %q: %v, want %q", ReasonOf(err), err, want)
-		}
-	}
-	ask(ReasonTLS) // no files yet
-	pair(true)
-	ask("")
-	pair(false)
-	ask(ReasonTLS)
-	pair(true)
-	ask("")
 }
 
 func TestCheckAddress(t *testing.T) {
