@@ -101,12 +101,7 @@ func (a *app) serveWith(ctx context.Context, b *binding, srv httpServer, drain f
 		return nil
 	})
 	if drain == nil {
-		drain = func(ctx context.Context, srv httpServer) error {
-			ctx, cancel := context.WithTimeout(ctx, quickShutdown)
-			defer cancel()
-			_ = srv.Shutdown(ctx) // what isn't done by then is cut off
-			return nil
-		}
+		drain = drainQuickly
 	}
 	a.cleanups.add(b.name+" requests", func(ctx context.Context) error {
 		return errors.Join(drain(ctx, srv), srv.Close())
@@ -114,14 +109,19 @@ func (a *app) serveWith(ctx context.Context, b *binding, srv httpServer, drain f
 	a.log.Info("listening", "component", b.name, "address", b.Addr().String())
 }
 
+// drainQuickly gives requests that still run a moment. What isn't done by then is cut off.
+func drainQuickly(ctx context.Context, srv httpServer) error {
+	ctx, cancel := context.WithTimeout(ctx, quickShutdown)
+	defer cancel()
+	_ = srv.Shutdown(ctx)
+	return nil
+}
+
 func (a *app) serveAdmin(ctx context.Context, b bindings) {
 	d := admin.Deps{Logger: a.log, Servers: a.backends, Conversations: a.conversations(), Control: a, Feed: a.feed, Token: a.adminToken}
 	a.serve(ctx, b.admin, admin.New(d), func(ctx context.Context, srv httpServer) error {
 		a.feed.Close()
-		ctx, cancel := context.WithTimeout(ctx, quickShutdown)
-		defer cancel()
-		_ = srv.Shutdown(ctx)
-		return nil
+		return drainQuickly(ctx, srv)
 	})
 	if b.register != nil {
 		a.serve(ctx, b.register, admin.NewRegister(admin.RegisterDeps{
