@@ -103,7 +103,7 @@ func (f *forwarding) header(in http.Header) (http.Header, error) {
 	out := make(http.Header, len(in)+2)
 
 	for name, values := range in {
-		if !hopByHop(name) && !claimed(name) && (named == nil || !slices.Contains(named, name)) {
+		if !hopByHop(name) && !claimed(name) && !slices.Contains(named, name) {
 			out[name] = values
 		}
 	}
@@ -220,7 +220,7 @@ func backendSession(h http.Header) (id string, ok bool) {
 // localLocation takes the backend's own address out of a Location header that is
 // passed on, so that the client stays with the sidecar.
 func localLocation(h http.Header, req *http.Request) {
-	if v := h["Location"]; len(v) == 0 || v[0] == "" {
+	if h.Get("Location") == "" {
 		return
 	}
 

@@ -95,19 +95,19 @@ func (c *poolConn) Read(b []byte) (int, error) {
 
 // exchange sends a request and reads the header of the answer. After an error the
 // connection is closed.
-func (c *poolConn) exchange(req *http.Request, head *headBuffer, body []byte, a *pooled, t *Trace) (*http.Response, error) {
+func (c *poolConn) exchange(req *http.Request, head *[]byte, body []byte, a *pooled, t *Trace) (*http.Response, error) {
 	var failed error
 
-	if len(head.b)+len(body) <= inlineWrite {
+	if len(*head)+len(body) <= inlineWrite {
 		var n int
 
-		head.b = append(head.b, body...)
-		n, failed = c.conn.Write(head.b)
-		c.pool.heads.put(head)
+		*head = append(*head, body...)
+		n, failed = c.conn.Write(*head)
+		c.pool.heads.Put(head)
 
 		t.Wrote, t.WroteRequest = n > 0, failed == nil
 	} else {
-		c.writeAside(head.b, body)
+		c.writeAside(*head, body)
 	}
 
 	if failed != nil {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
@@ -60,11 +59,8 @@ func wholeBody(req *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-// headBuffer is where the head of a request is put together.
-type headBuffer struct{ b []byte }
-
-// request writes the head of a request.
-func (h *headBuffer) request(req *http.Request, length int) error {
+// appendHead appends the head of a request whose body has this length.
+func appendHead(b []byte, req *http.Request, length int) ([]byte, error) {
 	uri := req.URL.RequestURI()
 
 	host := req.Host
@@ -73,17 +69,16 @@ func (h *headBuffer) request(req *http.Request, length int) error {
 	}
 
 	if !http1.IsToken(req.Method) || !visible(uri) || !visible(host) || host == "" {
-		return errBadRequest
+		return nil, errBadRequest
 	}
 
-	b := h.b[:0]
 	b = append(append(append(b, req.Method...), ' '), uri...)
 	b = append(append(b, " HTTP/1.1\r\nHost: "...), withoutZone(host)...)
 
 	for name, values := range req.Header {
 		for _, v := range values {
 			if !http1.IsToken(name) || !http1.IsValue(v) {
-				return errBadRequest
+				return nil, errBadRequest
 			}
 
 			b = append(append(append(append(b, "\r\n"...), name...), ": "...), v...)
@@ -94,10 +89,7 @@ func (h *headBuffer) request(req *http.Request, length int) error {
 		b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(length), 10)
 	}
 
-	b = append(b, "\r\n\r\n"...)
-	h.b = b
-
-	return nil
+	return append(b, "\r\n\r\n"...), nil
 }
 
 // visible reports whether s has no control bytes and no spaces, so that it can
@@ -127,23 +119,4 @@ func withoutZone(host string) string {
 	}
 
 	return host[:zone] + host[end:]
-}
-
-// headPool keeps buffers of ordinary size.
-type headPool struct{ pool sync.Pool }
-
-const keepHeadBuffer = 64 << 10
-
-func (p *headPool) get() *headBuffer {
-	if h, ok := p.pool.Get().(*headBuffer); ok {
-		return h
-	}
-
-	return &headBuffer{b: make([]byte, 0, 2<<10)}
-}
-
-func (p *headPool) put(h *headBuffer) {
-	if cap(h.b) <= keepHeadBuffer {
-		p.pool.Put(h)
-	}
 }

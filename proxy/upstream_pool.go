@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/mcp-sidecar/mcp-sidecar/proxy/http1"
 )
 
 // pool is the Upstream with connections of its own: HTTP/1.1, one request at a
@@ -20,7 +22,7 @@ import (
 type pool struct {
 	dialer net.Dialer
 	tls    *tls.Config // for https; nil for the defaults
-	heads  headPool
+	heads  http1.Buffers
 
 	mu    sync.Mutex
 	idle  map[origin][]*poolConn // of each, the one that was used last comes last
@@ -48,8 +50,8 @@ func (p *pool) Do(req *http.Request) (*http.Response, Trace, error) {
 		return nil, t, err
 	}
 
-	head := p.heads.get()
-	if err := head.request(req, len(body)); err != nil {
+	head := p.heads.Get()
+	if *head, err = appendHead(*head, req, len(body)); err != nil {
 		return nil, t, err
 	}
 

@@ -183,7 +183,7 @@ func TestPoolRequestHead(t *testing.T) {
 		{Method: "GET /", URL: raw.URL},
 		{Method: http.MethodGet, URL: raw.URL, Host: "a b"},
 	} {
-		if err := (&headBuffer{}).request(bad, 0); !errors.Is(err, errBadRequest) {
+		if _, err := appendHead(nil, bad, 0); !errors.Is(err, errBadRequest) {
 			t.Errorf("%v passed: %v", bad, err)
 		}
 	}
@@ -195,13 +195,13 @@ func TestPoolRequestHead(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n":                                         req(http.MethodGet, "http://[::1]", http.Header{"User-Agent": nil}),
 		"GET /%E2%82%AC?\xe2\x82\xac HTTP/1.1\r\nHost: host\r\nMcp-Name: =?x?=\r\n\r\n": req(http.MethodGet, "http://host/€?€", http.Header{"Mcp-Name": {"=?x?="}}),
 	} {
-		var h headBuffer
-		if err := h.request(r, 0); err != nil {
+		head, err := appendHead(nil, r, 0)
+		if err != nil {
 			t.Error(err)
 			continue
 		}
 
-		got := string(h.b)
+		got := string(head)
 		if strings.Contains(want, "X: 1") && strings.Index(got, "Y:") < strings.Index(got, "X:") {
 			got = strings.Replace(got, "Y: \r\n", "", 1)
 			got = strings.Replace(got, "\r\n\r\n", "\r\nY: \r\n\r\n", 1)

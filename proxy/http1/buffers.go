@@ -2,19 +2,19 @@ package http1
 
 import "sync"
 
-// bufferSize holds the head and the body of an ordinary request, or the answer to
-// one.
+// bufferSize is the capacity of a buffer at first: it holds the head and the body of
+// an ordinary request, or the answer to one.
 const bufferSize = 4 << 10
 
 // keepBuffer is the size from which on a buffer isn't kept for others.
 const keepBuffer = 64 << 10
 
-// buffers are shared by all connections, so that one that waits holds as few as
-// possible.
-type buffers struct{ pool sync.Pool }
+// Buffers are shared by connections, so that one that waits holds as few as possible.
+// They are safe for concurrent use.
+type Buffers struct{ pool sync.Pool }
 
-// get returns a buffer of length 0.
-func (p *buffers) get() *[]byte {
+// Get returns a buffer of length 0.
+func (p *Buffers) Get() *[]byte {
 	if b, ok := p.pool.Get().(*[]byte); ok {
 		return b
 	}
@@ -24,7 +24,8 @@ func (p *buffers) get() *[]byte {
 	return &b
 }
 
-func (p *buffers) put(b *[]byte) {
+// Put takes a buffer back that nobody uses any more. Large ones aren't kept.
+func (p *Buffers) Put(b *[]byte) {
 	if cap(*b) <= keepBuffer {
 		*b = (*b)[:0]
 		p.pool.Put(b)

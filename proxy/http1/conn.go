@@ -25,11 +25,9 @@ const (
 	linger = 500 * time.Millisecond
 )
 
-// state says what a connection is about.
-type state int32
-
+// What a connection is about.
 const (
-	fresh  state = iota // nothing came yet
+	fresh  int32 = iota // nothing came yet
 	idle                // between two requests
 	active              // in a request
 	closed              // by the end of the server
@@ -54,7 +52,7 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{srv: s, conn: nc, born: time.Now(), remote: nc.RemoteAddr().String()}
-	c.watch.init(c)
+	c.watch.c = c
 
 	return c
 }
@@ -78,15 +76,12 @@ func (c *conn) serve() {
 // none.
 func (c *conn) requests() (other net.Conn) {
 	defer func() {
-		switch v := recover(); err := v.(type) {
-		case nil:
-		case error:
-			if !errors.Is(err, http.ErrAbortHandler) {
-				c.panicked(v)
-			}
-		default:
-			c.panicked(v)
+		v := recover()
+		if err, ok := v.(error); v == nil || ok && errors.Is(err, http.ErrAbortHandler) {
+			return
 		}
+
+		c.srv.log.Error("serving a request panicked: please report this", "panic", v, "stack", string(debug.Stack()))
 	}()
 
 	defer c.release()
@@ -107,14 +102,10 @@ func (c *conn) requests() (other net.Conn) {
 			return nil
 		case x == nil:
 			return c.asItCame()
-		case !c.respond(x) || !c.state.CompareAndSwap(int32(active), int32(idle)):
+		case !c.respond(x) || !c.state.CompareAndSwap(active, idle):
 			return nil
 		}
 	}
-}
-
-func (c *conn) panicked(v any) {
-	c.srv.log.Error("serving a request panicked: please report this", "panic", v, "stack", string(debug.Stack()))
 }
 
 func (c *conn) handshake(t *tls.Conn) error {
@@ -154,7 +145,7 @@ func (c *conn) asItCame() net.Conn {
 // readHead waits for a request and reads its head. It returns nil without an error
 // for one that is left to net/http.
 func (c *conn) readHead() (*exchange, error) {
-	for timed := state(c.state.Load()) == fresh; ; { // the first one's time runs since the connection began
+	for timed := c.state.Load() == fresh; ; { // the first one's time runs since the connection began
 		b := c.ahead()
 		if len(b) > 0 && !c.activate() {
 			return nil, net.ErrClosed
@@ -201,14 +192,14 @@ func (c *conn) readHead() (*exchange, error) {
 // activate notes that a request has begun. It returns false when the connection was
 // closed as an idle one.
 func (c *conn) activate() bool {
-	return c.state.CompareAndSwap(int32(idle), int32(active)) || c.state.CompareAndSwap(int32(fresh), int32(active)) ||
-		state(c.state.Load()) == active
+	return c.state.CompareAndSwap(idle, active) || c.state.CompareAndSwap(fresh, active) ||
+		c.state.Load() == active
 }
 
 // closeIdle closes the connection if it carries no request.
 func (c *conn) closeIdle() {
-	if c.state.CompareAndSwap(int32(idle), int32(closed)) ||
-		time.Since(c.born) > newConnection && c.state.CompareAndSwap(int32(fresh), int32(closed)) {
+	if c.state.CompareAndSwap(idle, closed) ||
+		time.Since(c.born) > newConnection && c.state.CompareAndSwap(fresh, closed) {
 		_ = c.conn.Close()
 	}
 }
@@ -246,7 +237,7 @@ func (c *conn) ahead() []byte {
 // fill reads more ahead.
 func (c *conn) fill() error {
 	if c.in == nil {
-		c.in = c.srv.buffers.get()
+		c.in = c.srv.buffers.Get()
 	}
 
 	b := (*c.in)[:copy(*c.in, c.ahead())]
@@ -280,7 +271,7 @@ func (c *conn) fill() error {
 // release gives the buffer back, with what is in it.
 func (c *conn) release() {
 	if c.in != nil {
-		c.srv.buffers.put(c.in)
+		c.srv.buffers.Put(c.in)
 		c.in, c.next = nil, 0
 	}
 }

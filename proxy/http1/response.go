@@ -59,7 +59,7 @@ func (w *response) WriteHeader(status int) {
 	w.status = status
 	w.bodyless = status == http.StatusNoContent || status == http.StatusNotModified
 	w.last = w.x.req.Close || w.c.srv.closing.Load() || !w.x.body.ahead()
-	w.out = w.c.srv.buffers.get()
+	w.out = w.c.srv.buffers.Get()
 
 	b := appendStatus(*w.out, status)
 
@@ -94,7 +94,7 @@ func (w *response) WriteHeader(status int) {
 	if w.length >= 0 || w.bodyless {
 		b = append(b, "\r\n"...)
 	} else {
-		w.unframed = w.c.srv.buffers.get()
+		w.unframed = w.c.srv.buffers.Get()
 	}
 
 	*w.out = b
@@ -168,7 +168,7 @@ func (w *response) frame() {
 	b := w.unframed
 	w.unframed = nil
 	w.piece(*b)
-	w.c.srv.buffers.put(b)
+	w.c.srv.buffers.Put(b)
 }
 
 // piece writes a piece of the body.
@@ -192,7 +192,7 @@ func (w *response) piece(p []byte) {
 // put writes p, together with what else there is, when enough has come together.
 func (w *response) put(p []byte) {
 	if w.out == nil {
-		w.out = w.c.srv.buffers.get()
+		w.out = w.c.srv.buffers.Get()
 	}
 
 	if len(*w.out)+len(p) <= joined {
@@ -208,7 +208,7 @@ func (w *response) put(p []byte) {
 func (w *response) send() {
 	if w.out != nil {
 		w.write(*w.out)
-		w.c.srv.buffers.put(w.out)
+		w.c.srv.buffers.Put(w.out)
 		w.out = nil
 	}
 }
@@ -263,7 +263,7 @@ func (w *response) finish() bool {
 		*w.out = appendField(*w.out, "Content-Length", strconv.Itoa(len(*b)))
 		w.put([]byte("\r\n"))
 		w.put(*b)
-		w.c.srv.buffers.put(b)
+		w.c.srv.buffers.Put(b)
 	case w.chunked:
 		w.put([]byte("0\r\n\r\n"))
 	case !w.bodyless && w.given < w.length:
@@ -283,7 +283,7 @@ func (w *response) finish() bool {
 func (w *response) release() {
 	for _, b := range []*[]byte{w.out, w.unframed} {
 		if b != nil {
-			w.c.srv.buffers.put(b)
+			w.c.srv.buffers.Put(b)
 		}
 	}
 

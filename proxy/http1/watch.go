@@ -26,8 +26,6 @@ type watch struct {
 	has  bool
 }
 
-func (w *watch) init(c *conn) { w.c = c }
-
 // begin begins with a request.
 func (w *watch) begin(ctx *requestContext, bodyRead bool) {
 	w.mu.Lock()
