@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // oldStub is a small server of the transport of 2024-11-05 which insists on the
@@ -346,16 +345,12 @@ func (c *oldClient) initialize(t *testing.T, header ...string) {
 func (l *listening) take(t *testing.T) string {
 	t.Helper()
 
-	select {
-	case e := <-l.events:
-		return e
-	case err := <-l.ended:
-		t.Fatalf("the stream ended: %v", err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("no event")
+	e, err := l.event()
+	if err != nil {
+		t.Fatal(err)
 	}
 
-	return ""
+	return e
 }
 
 // response waits for the response to a request.
